@@ -303,7 +303,8 @@ def test_few_digits_decide_nothing(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path: Path) -> None:
     (tmp_path / "bench.sh").write_text(
-        'case "$TF_NUM_INTEROP_THREADS" in 1) r=2000;; *) r=1000;; esac; echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
+        'case "$TF_NUM_INTEROP_THREADS" in 1) r=2000;; *) r=1000;; esac\n'
+        'echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
     )
     search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "25s")
     ended = tftune(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.workload.reading import NoNumberError, Reading, is_per_step, is_time, plain, read
+from tuner.workload.reading import Reading, plain, read
+from tuner.workload.units import NoNumberError, is_per_step, is_time
 
 RATE = r"rate: ([0-9.]+)"
 
@@ -88,13 +89,12 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (r"^([\d.]+)", "9.912,32", "9.912,32"),
         (r"(\d+)", "120,130,140", "120,130,140"),
         (r"p50 (\d+)", "p50 12 130 140", "12 130 140"),
-        (r"e: ([\d.]+)", "e: 1 min 2 s", "1"),
-        (r"e: ([\d.]+)", "e: 1 hour, 2 minutes", "1"),
-        (r"e: ([\d.]+)", "e: 5d 3h", "5"),
         (r"rate: ([0-9.]+),", "rate: 1,830.4, loss 0.3", "1,830.4"),
         (RATE, "rate: 1.2.3", "1.2.3"),
         (r"real\s+(\d+)", "real 1:23", "1:23"),
-        (r"real\s+(\d+)", "real 1m12.3s", "1m12.3s"),
+        (r"elapsed:([\d.]+)", "elapsed:1:23.4", "1:23.4"),
+        (r"e: ([\d.]+)", "e: 1s 250ms", "1s 250ms"),
+        (r"([\d.]+)ms", "e: 1s 250ms", "1s 250ms"),
         (RATE, "rate: 1.83x10^3", "1.83x10^3"),
         (r"rate: (.*)", "rate: 12.5 (13)", "12.5 (13)"),
         (r"rate: (\S+)", "rate: fast", "fast"),
@@ -122,7 +122,9 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"time: ([\d.]+)", "time: 1.2 ± 0.04 ms", "ms"),
         (r"time: ([\d.]+)", "time: 950 +/- 12.1 µs", "µs"),
         (r"time: ([\d.]+)", "time: 950 (± 12) us", "us"),
+        (r"took ([\d.]+)", "took 12-13 ms", "ms"),
         (RATE, "rate: 833 QPS", "QPS"),
+        (RATE, "rate: 1.2k QPS", "k QPS"),
         (RATE, "rate: 1.052 KQPS", "KQPS"),
         (RATE, "rate: 12 MS", "MS"),
     ],
@@ -136,6 +138,30 @@ def test_units_are_the_same_in_capitals() -> None:
     assert read(RATE, "rate: 1.052 kqps").in_unit("QPS").values == pytest.approx((1052.0,))
     assert read(RATE, "rate: 1200 US").in_unit("ms").values == pytest.approx((1.2,))
     assert read(RATE, "rate: 1.5 GFLOPs").in_unit("MFLOPS").values == pytest.approx((1500.0,))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "value", "resolution"),
+    [
+        (r"real\s+(\d+)", "real\t1m2.5s", 62.5, 0.1),
+        (r"real\s+\d+m([\d.]+)s", "real\t1m2.512s", 62.512, 0.001),
+        (r"real\s+\d+m([\d,]+)s", "real\t0m58,2s", 58.2, 0.1),
+        (r"e: ([\d.]+)", "e: 1 min 2 s", 62.0, 1.0),
+        (r"e: ([\d.]+)", "e: 1 hour, 2 minutes", 3720.0, 60.0),
+        (r"e: ([\d.]+)", "e: 5d 3h", 442800.0, 3600.0),
+    ],
+)
+def test_a_duration_in_parts_is_one_number(pattern: str, output: str, value: float, resolution: float) -> None:
+    reading = read(pattern, output)
+    assert reading.values == pytest.approx((value,))
+    assert (reading.resolution, reading.unit) == (pytest.approx(resolution), "s")
+
+
+def test_times_of_a_progress_bar_are_no_durations() -> None:
+    assert read(r"(\d+)ms/step", "100/100 1s 12ms/step - loss: 0.2").values == (12.0,)
+    assert read(r"([\d.]+)ms", "100/100 - 1s - 12ms/step").values == (12.0,)
+    assert read(r"([\d.]+) s", "took 3.2 s").values == (3.2,)
+    assert read(r"m=(\d+)", "m=12").values == (12.0,)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice, Status
-from tuner.workload.reading import is_per_step, is_time
+from tuner.workload.units import is_per_step, is_time
 
 _GIB = 1024**3
 _ALPHA = 0.05
@@ -204,7 +204,9 @@ def unseen_warnings(
     """
     if not objective.is_of_command or any(_is_different(ratio, _ALPHA / len(others)) for _, ratio in others):
         return []
-    text = "nothing shows that variables reach the program: no setting changed its number"
+    is_changed = any(abs(ratio.mean) > math.log1p(MARGIN) for _, ratio in others)
+    changed = "its number is not certain to differ under any setting" if is_changed else "no setting changed its number"
+    text = f"nothing shows that variables reach the program: {changed}"
     threads = [default_threads, *(n_threads for n_threads, _ in others)]
     ends = [end for _, ratio in others for end in ratio.interval()]
     if max(threads) >= _OTHER * min(threads) and all(1 - _SAME <= end <= 1 + _SAME for end in ends):

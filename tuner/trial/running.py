@@ -21,7 +21,8 @@ from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
-from tuner.workload.reading import NoNumberError, Reading
+from tuner.workload.reading import Reading
+from tuner.workload.units import NoNumberError
 
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")

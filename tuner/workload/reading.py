@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tuner.workload.units import TIMES, NoNumberError, factor
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
 _NO_BREAK = "\u00a0\u202f\u2009"  # the spaces that typography has for thousands
@@ -37,28 +39,13 @@ _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
 
-_PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
-_PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9}
-_SECONDS = {
-    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
-    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
-    1e-3: ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
-    1.0: ("s", "sec", "secs", "second", "seconds"),
-    60.0: ("min", "mins", "minute", "minutes"),
-    3600.0: ("h", "hr", "hour", "hours"),
-}
-_TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
-_STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "step") for ending in ("", "s")) | {
-    "batch",
-    "batches",
-}
 _LETTERS = r"[A-Za-zµμ]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
-_TIME = "|".join(sorted(_TIMES, key=len, reverse=True))
+_TIME = "|".join(sorted(TIMES, key=len, reverse=True))
 _MULTIPLE = r"[kKMGT]i?|thousand|million|billion"
-_RATES = r"b|bps|hz|[fiotqr]ps|ops|flops?|(?:samples?|images?|items?|tokens?|quer(?:y|ies)|requests?|examples?)"
-_KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?(?i:{_RATES})|(?i:{_TIME})|(?:{_MULTIPLE})(?: {_RATIO}| (?i:{_RATES}))?"
-_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
+_RATES = r"(?i:b|bps|hz|[fiotqr]ps|ops|flops?|(?:sample|image|item|token|request|example)s?|quer(?:y|ies))"
+_KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?{_RATES}|(?i:{_TIME})|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
+_ATTACHED = re.compile(rf"{_RATIO}|%|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+(?: {_RATIO})?")
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
 _LABEL = re.compile(
@@ -82,17 +69,14 @@ _STATISTICS = {
 }
 _STATISTICS |= {"st", "nd", "rd", "th", "latency", "lat", "time"}
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
-_SPREAD = re.compile(r" ?\(?(?:±|\+/?-) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
-_PART = r"(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)"
-_DURATION = re.compile(rf"\s?{_PART},?\s?[0-9]+(?:\.[0-9]+)?\s?{_PART}(?![A-Za-z])")  # 1m12.3s, 1 min 2 s
-
-
-class NoNumberError(Exception):
-    """The output does not hold what the pattern promises: what was found, and what to do."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+_SPREAD = re.compile(r" ?\(?(?:±|\+/?-|[-–]) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
+_IN_PARTS = re.compile(
+    r"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?),? ?)?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?),? ?)?"
+    r"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?),? ?)?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
+    r"(?P<rest>[0-9.]+ ?[mun]s)?(?<! )(?![A-Za-z/]| per )"
+)
+"""A duration: 1m12.3s, 1 hour, 2 minutes."""
+_PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +94,9 @@ class Reading:
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
-        factor = _factor(self.unit, unit)
-        if factor == 1:
-            return replace(self, unit=unit)
-        return replace(
-            self, values=tuple(factor * each for each in self.values), resolution=factor * self.resolution, unit=unit
-        )
+        scale = factor(self.unit, unit)
+        values = tuple(scale * each for each in self.values)
+        return replace(self, values=values, resolution=scale * self.resolution, unit=unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,19 +145,6 @@ def read(pattern: str, output: str) -> Reading:
     )
 
 
-def is_per_step(unit: str) -> bool:
-    """Return whether a unit counts steps, however many items a step has: it/s, ms/step."""
-    return not _STEPS.isdisjoint(_parts(unit))
-
-
-def is_time(unit: str) -> bool | None:
-    """Return whether less of a unit is better, as of ms/step; None of one that does not say."""
-    over, separator, under = _parts(unit)
-    if over in _TIMES and under not in _TIMES:
-        return True
-    return False if separator and under in _TIMES else None
-
-
 def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number | str]:
     """Yield what each match stands for: a number above 0, or the text of what is none yet; raises NoNumberError."""
     last_end = -1
@@ -189,9 +157,15 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         before = _BEFORE.match(text)
         first = begin + (0 if before is None else before.end())
         if not re.match(r"[-−]?\.?[0-9]", lines[first:end]):
-            hint = "" if match.re.groups else "put parentheses around the part of the pattern that is the number"
+            hint = "put parentheses around the part of the pattern that is the number"
+            hint = "let its parentheses hold the number alone, e.g. ([0-9.]+)" if match.re.groups else hint
             raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number", hint)
         first += lines[first] in "-−"
+        if duration := _duration(match, first, lines):
+            if duration[0] >= last_end:
+                yield duration[1]
+            last_end = duration[0] + len(duration[1].text)
+            continue
         begin, end = _extent(match, first, lines)
         if begin < last_end:  # another part of a number that was read
             if _PARTS.search(lines[begin:end]):
@@ -208,6 +182,27 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         number = _number(lines, begin, end, match)
         sign = "-" if _NEGATIVE.search(lines[max(0, begin - 2) : begin]) else ""
         yield number if 0 < number.value < math.inf and not sign else sign + number.text
+
+
+def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Number] | None:
+    """Return where the duration of several parts begins that holds the digit `first`, and what it is (s); else None.
+
+    Raises NoNumberError for one that may be two figures: 1s 250ms.
+    """
+    window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
+    window = lines[window_begin : first + _WINDOW].partition("\n")[0]
+    for each in _IN_PARTS.finditer(window):
+        parts = {unit: text for unit, text in each.groupdict().items() if text}
+        is_two = "rest" in parts and "." in parts.get("s", "")  # 12.5 s 980 ms
+        if len(parts) > 1 and not is_two and each.start() <= first - window_begin < each.end():
+            if "rest" in parts:
+                raise _ambiguous(match, each[0])
+            *_, last = (text.replace(",", ".") for text in parts.values())
+            n_decimals = len(last.partition(".")[2])
+            value = sum(_PART_S[unit] * float(text.replace(",", ".")) for unit, text in parts.items())
+            resolution = _PART_S[list(parts)[-1]] * 10.0**-n_decimals
+            return each.start() + window_begin, _Number(value=value, resolution=resolution, unit="s", text=each[0])
+    return None
 
 
 def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
@@ -254,7 +249,7 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
     is_left = edge < first
     other = (begin, edge) if is_left else (edge + 1, end)
     before, after = lines[begin - 1 : begin], lines[end : end + 2]
-    is_list = before == mark or (after[:1] == mark and not after[1:].isspace() and len(after) == 2)
+    is_list = (before == mark and mark != ":") or (after[:1] == mark and not after[1:].isspace() and len(after) == 2)
     is_list = is_list or (before == "[" and after[:1] in ("]", ","))
     if _is_named(match, lines, other) or (is_list and mark != " "):
         return True
@@ -289,7 +284,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     text, after = lines[begin:end], lines[end : end + 80].partition("\n")[0]
     parsed = _value(text)
     shown = text
-    if _DURATION.match(after) or _POWER_OF_TEN.match(after):
+    if _POWER_OF_TEN.match(after):
         parsed, shown = None, text + after.split(" ")[0]
     if parsed is None:
         raise NoNumberError(
@@ -345,45 +340,6 @@ def _value(text: str) -> tuple[float, float] | None:
         return float(f"{''.join(groups) or 0}.{decimals or 0}e{power}"), 10.0 ** (power - len(decimals))
     except OverflowError:
         return math.inf, math.inf
-
-
-def _parts(unit: str) -> tuple[str, str, str]:
-    """Return what stands over a unit's bar, the bar, and what stands under it."""
-    over, bar, under = re.sub(r"\s?(?:/|\bper\b)\s?", "/", unit).partition("/")
-    return over, bar, under
-
-
-def _scales(unit: str) -> dict[str, float]:
-    """Return how a unit can be understood: its root, and how many of the root it is."""
-    over, bar, under = _parts(unit)
-    over = over.lower() if len(over) > 1 and over.lower() in _TIMES else over
-    under = under.lower() if len(under) > 1 and under.lower() in _TIMES else under
-    over = over[:-1] if len(over) > 3 and over.endswith("s") and over not in _TIMES else over
-    numerators = {over: 1.0}
-    if over in _TIMES:
-        numerators = {"s": _TIMES[over]}
-    for prefix, scale in _PREFIXES.items():
-        if over.startswith(prefix) and over not in _TIMES:
-            numerators.setdefault(over.removeprefix(prefix).strip(), scale)
-    numerators = {root.lower() if root != "B" else root: scale for root, scale in numerators.items()}
-    per, share = ("s", _TIMES[under]) if under in _TIMES else (under, 1.0)
-    return {f"{root}{bar}{per}": scale / share for root, scale in numerators.items()}
-
-
-def _factor(unit: str, other: str) -> float:
-    """Return how many of the other unit one of this unit is; raises NoNumberError where they are of different kinds."""
-    if unit == other:
-        return 1.0
-    own, others = _scales(unit), _scales(other)
-    common = [root for root in own if root in others]
-    if common:
-        return own[common[0]] / others[common[0]]
-    over, bar, under = _parts(unit)
-    inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
-    raise NoNumberError(
-        f"numbers with different units, {unit or 'none'} and {other or 'none'}{inverse}",
-        "let the command print one unit under every setting, or let the pattern match one unit alone",
-    )
 
 
 def _short(text: str) -> str:

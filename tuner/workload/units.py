@@ -1,0 +1,87 @@
+"""Units as programs print them: what is a time or a rate, and how many of one unit another is.
+
+A unit is a word with a prefix (k, Ki, million), or two with a bar: images/s, ms/step, k samples per second.
+"""
+
+from __future__ import annotations
+
+import re
+
+PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9}
+_SECONDS = {
+    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
+    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
+    1e-3: ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
+    1.0: ("s", "sec", "secs", "second", "seconds"),
+    60.0: ("min", "mins", "minute", "minutes"),
+    3600.0: ("h", "hr", "hour", "hours"),
+}
+TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
+_STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "step") for ending in ("", "s")) | {
+    "batch",
+    "batches",
+}
+
+
+class NoNumberError(Exception):
+    """The output does not hold what the pattern promises: what was found, and what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def is_per_step(unit: str) -> bool:
+    """Return whether a unit counts steps, however many items a step has: it/s, ms/step."""
+    return not _STEPS.isdisjoint(_parts(unit))
+
+
+def is_time(unit: str) -> bool | None:
+    """Return whether less of a unit is better, as of ms/step; None of one that does not say."""
+    over, separator, under = _parts(unit)
+    if over in TIMES and under not in TIMES:
+        return True
+    return False if separator and under in TIMES else None
+
+
+def _parts(unit: str) -> tuple[str, str, str]:
+    """Return what stands over a unit's bar, the bar, and what stands under it."""
+    over, bar, under = re.sub(r"\s?(?:/|\bper\b)\s?", "/", unit).partition("/")
+    over, under = (word.lower() if len(word) > 1 and word.lower() in TIMES else word for word in (over, under))
+    return over, bar, under
+
+
+def _scales(unit: str) -> dict[str, float]:
+    """Return how a unit can be understood: its root, and how many of the root it is."""
+    over, bar, under = _parts(unit)
+    numerators = {over: 1.0}
+    if over in TIMES:
+        numerators = {"s": TIMES[over]}
+    for prefix, scale in PREFIXES.items():
+        if over.startswith(prefix) and over not in TIMES:
+            numerators.setdefault(over.removeprefix(prefix).strip(), scale)
+    numerators = {_singular(root): scale for root, scale in numerators.items()}
+    per, share = ("s", TIMES[under]) if under in TIMES else (under, 1.0)
+    return {f"{root}{bar}{per}": scale / share for root, scale in numerators.items()}
+
+
+def _singular(root: str) -> str:
+    root = root.lower() if len(root) > 1 else root
+    return root[:-1] if len(root) > 3 and root.endswith("s") else root
+
+
+def factor(unit: str, other: str) -> float:
+    """Return how many of the other unit one of this unit is; raises NoNumberError where they are of different kinds."""
+    if unit == other:
+        return 1.0
+    own, others = _scales(unit), _scales(other)
+    common = [root for root in own if root in others]
+    if common:
+        return own[common[0]] / others[common[0]]
+    over, bar, under = _parts(unit)
+    inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
+    raise NoNumberError(
+        f"numbers with different units, {unit or 'none'} and {other or 'none'}{inverse}",
+        "let the command print one unit under every setting, or let the pattern match one unit alone",
+    )
