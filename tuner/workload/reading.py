@@ -45,7 +45,7 @@ _TIME = "|".join(sorted(TIMES, key=len, reverse=True))
 _MULTIPLE = r"[kKMGT]i?|thousand|million|billion"
 _RATES = r"(?i:b|bps|hz|[fiotqr]ps|ops|flops?|(?:sample|image|item|token|request|example)s?|quer(?:y|ies))"
 _KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?{_RATES}|(?i:{_TIME})|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
-_ATTACHED = re.compile(rf"{_RATIO}|%|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+(?: {_RATIO})?")
+_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
 _LABEL = re.compile(
