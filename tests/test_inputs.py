@@ -185,6 +185,12 @@ MADE_UP = [
     ("top_k", "int32", [None], "0 or 1", True),
     ("token_lengths", "int32", [None, 3], "= 400", True),
     ("user_id", "int64", [None, 1], "0 or 1", False),
+    ("mask_lengths", "int64", [None], "= 400", True),
+    ("mask_ratio", "float32", [], "= 0.5", True),
+    ("eos", "bool", [None], "= false", True),
+    ("output_shape", "int32", [2], "0 or 1", True),
+    ("scales", "float32", [2], "in [0, 1)", True),
+    ("picture", "uint8", [None, 8, 8, 3], "from 0 to 255", False),
 ]
 
 
@@ -482,6 +488,30 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
     assert blame.explained(ValueError("no"), numbers, 1) == ("", "")
     assert "features float32 in [0, 1)" in blame.explained(InvalidOutputError("y is NaN"), numbers, 1)[0]
     assert blame.explained(ValueError("no"), [{"name": "input_0", "dtype": "int64", "shape": [None]}], 1) == ("", "")
+
+
+def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    names = ["ids", "flag", "cond", "trips", "plain", "outer"]
+    tensors = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, ["batch"]) for name in names]
+    inner = onnx.helper.make_graph([node("Unique", ["outer"], ["u"])], "then", [], [tensors[4]])
+    loop_inputs = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, []) for name in ("i", "c", "state")]
+    loop_outputs = [onnx.helper.make_tensor_value_info(name, kinds.BOOL, []) for name in ("goes_on", "next")]
+    body = onnx.helper.make_graph([node("Less", ["state", "i"], ["goes_on"])], "body", loop_inputs, loop_outputs)
+    nodes = [
+        node("Cast", ["ids"], ["cast"]),
+        node("NonZero", ["cast"], ["places"]),
+        node("Shape", ["plain"], ["size"]),
+        node("Expand", ["plain", "size"], ["wide"]),
+        node("If", ["flag"], ["either"], then_branch=inner, else_branch=inner),
+        node("Loop", ["", "", "cond"], ["last"], body=body),
+        node("Range", ["", "trips", ""], ["numbers"]),
+    ]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", tensors, [])), tmp_path / "m.onnx")
+    assert onnxfile.decisive_inputs(str(tmp_path / "m.onnx")) == {"ids", "flag", "cond", "trips", "outer"}
+    (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
+    assert onnxfile.decisive_inputs(str(tmp_path / "bad.onnx")) == set()
 
 
 def test_names_of_dimensions_are_read_from_an_onnx_file(tmp_path: Path) -> None:

@@ -116,6 +116,27 @@ for name, outputs in {
                    "    import numpy as np\n    return np.ones((batch_size, 2), np.float32)\n" % outputs)
     attempt(name + ".py", lambda: outputs_of(name + ".py", name + ".py", one, kind="python"))
 
+class Decides(tf.Module):
+    """Some inputs decide by their values how much is computed, others do not."""
+    @tf.function(input_signature=[
+        tf.TensorSpec([None, 8], tf.int32, "ids"), tf.TensorSpec([None, 4], tf.float32, "scores"),
+        tf.TensorSpec([None, 4], tf.float32, "state"), tf.TensorSpec([None, 4], tf.float32, "series"),
+        tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain")])
+    def serve(self, ids, scores, state, series, labels, plain):
+        rows = tf.unique(tf.reshape(ids, [-1])).y
+        kept = tf.boolean_mask(plain, scores[:, 0] > 0.5)
+        deep = tf.cond(tf.reduce_sum(state) > 1.0, lambda: plain @ tf.transpose(plain), lambda: plain[:, :1])
+        steps = tf.while_loop(lambda x: tf.reduce_sum(x) > 1.0, lambda x: [x / 2.0], [series])[0]
+        n = tf.shape(plain)[0]
+        fixed = tf.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * 2.0), [0, plain])[1]
+        fixed += tf.zeros([n, 4]) + tf.one_hot(labels, 4)[:, 0]
+        fixed += tf.image.resize(plain[:, None, :, None], [1, 4])[:, 0, :, 0]
+        return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed}
+decides = Decides()
+tf.saved_model.save(decides, "decides", signatures=decides.serve)
+decides_inputs = json.load(open(export("decides", "decides")[0] + "/inputs.json"))
+told["decisive"] = [each["name"] for each in decides_inputs if each["doubtful"]]
+
 with open("loads.py", "w") as file:
     file.write("import os\nimport h5py.h5\ndef build():\n    import tensorflow as tf\n"
                "    tf.load_op_library(os.path.relpath(h5py.h5.__file__))\n    return lambda x: x + 1.0\n"
@@ -206,6 +227,10 @@ def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
     ]
     assert told["named"][1] == "choose one: --signature encode or --signature score"
     assert "write a Python file" in told["nothing"][1]
+
+
+def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, Any]) -> None:
+    assert sorted(told["decisive"]) == ["ids", "scores", "series", "state"]
 
 
 def test_outputs_of_all_kinds_come_out(told: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 Made-up values are decided by type, name and shape, the first rule that fits. Whatever they are, every answer lists
 them; those that may remove work, because the model reads from them how much there is to do, are *doubtful*, and a
-warning too.
+warning too. A graph that can be read makes further ones doubtful: those whose values decide a size or a branch.
 
 | input | value | doubtful |
 | --- | --- | --- |
@@ -10,7 +10,7 @@ warning too.
 | with `--input-range` | random numbers of that range | |
 | text | a text of 40 words | yes |
 | a mask: a word of its name is `mask` | ones, true; zeros where it is a `key_padding_mask` | of padding |
-| what is padded, finished, done or skipped | zeros, false | yes |
+| what is padded, finished, done, stopped or skipped | zeros, false | yes |
 | a training switch, or one truth value alone | false | yes |
 | other truth values | true | |
 | one number named `keep_prob` or as a dropout rate | 1, or 0 | yes |
@@ -18,8 +18,10 @@ warning too.
 | a length: named `…len`, `…lengths`, `n_…` or `num_…` | size of what it measures, or 1 | yes |
 | one integer for all items | 1 | yes |
 | one floating-point number for all items | 0.5 | yes |
-| integers that may count: by name, or one per item beside larger inputs | 0 and 1 at random | yes |
+| pixels: bytes in three dimensions or more | 0 to 255 at random | |
+| integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
+| floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
 | sound of one dimension, which may be the batch or the samples | random in [0, 1) | yes |
 | other numbers | random in [0, 1) | |
 """
@@ -43,8 +45,9 @@ TEXT = (
 SAMPLING_RATE = 16000
 _SWITCHES = {"training", "train", "is_training", "is_train", "learning_phase", "keras_learning_phase", "train_mode"}
 _NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label", "labels"}
+_OF_AMOUNTS = ("len", "lens", "length", "lengths", "ratio", "ratios", "rate", "prob", "probs", "size", "count")
 _PADDING = {"pad", "padding", "paddings", "padded"}
-_ENDED = {"finished", "done", "skip", "skipped"}
+_ENDED = {"finished", "done", "skip", "skipped", "eos", "stop", "stopped", "end", "ended"}
 # Of integers: what counts work, and what names one of many.
 _AMOUNTS = {
     "duration", "durations", "count", "counts", "repeat", "repeats", "size", "sizes", "frames", "nframes",
@@ -113,15 +116,19 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
         return {"constant": fitting(1 if size is None else size, dtype), "doubtful": True}
     if is_single:
         return {"constant": 1 if "int" in dtype else 0.5, "doubtful": True}
+    is_for_all = None not in described["shape"] and any(None in each["shape"] for each in others)
+    if dtype == "uint8" and len(described["shape"]) >= 3:
+        return {"range": [0, 256]}
     if "int" in dtype:
-        return dict({"range": [0, 2]}, **({"doubtful": True} if may_count(words, n_values, others) else {}))
+        is_doubtful = is_for_all or may_count(words, n_values, others)
+        return dict({"range": [0, 2]}, **({"doubtful": True} if is_doubtful else {}))
     is_sound = described["shape"] == [None] and (bool(_SOUND.intersection(words)) or not others)
-    return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound else {}))
+    return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all else {}))
 
 
 def is_mask(words: Sequence[str]) -> bool:
     """Return whether the words of a name are those of a mask, and not of what is masked."""
-    if not words or _NOT_OF_MASKS.intersection(words):
+    if not words or _NOT_OF_MASKS.intersection(words) or any(word.endswith(_OF_AMOUNTS) for word in words):
         return False
     return words[-1].endswith(("mask", "masks")) or not {"mask", "masks"}.isdisjoint(words)
 

@@ -50,7 +50,11 @@ def write(spec: Report) -> Report:
         described, call, owner = source.step_of(spec)
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
-    write_described(spec["folder"], described, graph_of(function, call, described))
+    described_graph = graph_of(function, call, described)
+    for number in (described_graph or {}).pop("decisive", ()):
+        if number < len(described) and described[number].get("made_up") is not None:
+            described[number]["doubtful"] = True
+    write_described(spec["folder"], described, described_graph)
     return choice
 
 

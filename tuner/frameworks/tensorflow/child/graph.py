@@ -20,6 +20,22 @@ CASES = {"Case", "StatelessCase"}
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 BACK = {"NextIteration", "RefNextIteration"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
+SHAPES_ALONE = {"Shape", "ShapeN", "Size", "Rank"}
+DECIDING: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Range", "LinSpace", "RaggedRange", "NonMaxSuppression", "NonMaxSuppressionV2"), (0, 1, 2, 3)),
+    **dict.fromkeys(("NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5"), (0, 1, 2, 3, 4)),
+    **dict.fromkeys(("CombinedNonMaxSuppression", "SparseFillEmptyRows", "SparseSegmentSum"), (0, 1, 2)),
+    **dict.fromkeys(("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "Fill"), (0,)),
+    **dict.fromkeys(("ListDiff", "DynamicPartition", "DenseBincount", "Bincount"), (0, 1)),
+    **dict.fromkeys(("DecodeJpeg", "DecodePng", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeAndCropJpeg"), (0,)),
+    **dict.fromkeys(("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets", "DecodeWav"), (0,)),
+    **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "TopKV2", "OneHot"), (1,)),
+    **dict.fromkeys(("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"), (1,)),
+    "Slice": (1, 2),
+    "StridedSlice": (1, 2, 3),
+    "CropAndResize": (3,),
+}
+"""Operators whose output has a size that values decide, and the places of these among their inputs."""
 ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
 
 Source = Tuple[int, int]  # node, output
@@ -29,10 +45,11 @@ def describe(function: Any) -> dict[str, Any]:
     """Return the graph of a concrete function whose inputs have known shapes.
 
     `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
+    `decisive` are the numbers of the inputs whose values decide how much is computed.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
-    returned = list(graph.outputs)
+    given, returned = list(graph.inputs), list(graph.outputs)
     flat = Flat(graph)
     flat.add(graph.get_operations(), 1)
     inside = {id(outer): inner for outer, inner in graph.captures}
@@ -41,7 +58,9 @@ def describe(function: Any) -> dict[str, Any]:
         handle, n = inside.get(id(variable.handle)), int(variable.shape.num_elements() or 0)
         if handle is not None:
             variables.append([flat.sources[key(handle)][0], n, n * variable.dtype.size])
-    return {"nodes": flat.nodes, "outputs": [flat.sources[key(tensor)] for tensor in returned], "variables": variables}
+    sources = [flat.sources.get(key(tensor)) for tensor in given]
+    outputs = [flat.sources[key(tensor)] for tensor in returned]
+    return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "decisive": flat.decisive_of(sources)}
 
 
 def calls_python(function: Any) -> bool:
@@ -72,6 +91,8 @@ class Flat:
         self.functions = {f.signature.name: f for f in graph.as_graph_def().library.function}
         self.nodes: list[list[Any]] = []
         self.sources: dict[tuple[str, int], Source] = {}
+        self.conditions: list[Source] = []
+        """What branches and loops look at before they run."""
 
     def add(self, operations: list[Any], times: int | None) -> None:
         """Append the nodes of operations that run `times` times."""
@@ -84,10 +105,12 @@ class Flat:
                     op.get_attr("body"), op.inputs, None if trips is None or times is None else trips * times
                 )
             elif op.type in BRANCHES:
+                self.conditions.append(self.sources[key(op.inputs[0])])
                 # Both branches are in the graph; one of them runs.
                 self.call(op.get_attr("else_branch"), op.inputs[1:], times)
                 outputs = self.call(op.get_attr("then_branch"), op.inputs[1:], times)
             elif op.type in CASES:
+                self.conditions.append(self.sources[key(op.inputs[0])])
                 outputs = [self.call(branch, op.inputs[1:], times) for branch in op.get_attr("branches")][-1]
             else:
                 # The way back of a loop of TensorFlow 1 has no source yet; how often it is taken is not known.
@@ -137,6 +160,8 @@ class Flat:
         from tensorflow.python.framework.tensor_util import constant_value
 
         operations, _ = self.imported(op.get_attr("cond"), op.inputs)
+        tested = [tensor for test in operations for tensor in test.inputs]
+        self.conditions += [self.sources[key(tensor)] for tensor in tested if key(tensor) in self.sources]
         limits = []
         for test in operations:
             if test.type not in ("Less", "LessEqual"):
@@ -152,6 +177,21 @@ class Flat:
             ):  # the loop of a gradient runs as often as the one that it goes back through
                 limits += [trips for trips in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None
+
+    def decisive_of(self, given: list[Source | None]) -> list[int]:
+        """Return which of the inputs, by their sources, have values that decide how much is computed.
+
+        Values pass through every operator but those that read a shape alone.
+        """
+        carried: list[set[int]] = []  # the inputs whose values a node's outputs depend on
+        decisive: set[int] = set()
+        for number, (operator, sources, *_) in enumerate(self.nodes):
+            own = {place for place, source in enumerate(given) if source is not None and source[0] == number}
+            parts = [carried[node] if node < number else set() for node, _ in sources]
+            places = DECIDING.get(operator, ())
+            decisive.update(*(part for place, part in enumerate(parts) if place in places))
+            carried.append(own if operator in SHAPES_ALONE else own.union(*parts))
+        return sorted(decisive.union(*(carried[node] for node, _ in self.conditions)))
 
 
 def ordered(operations: list[Any]) -> list[Any]:
