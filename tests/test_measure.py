@@ -794,6 +794,8 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     assert [text in each.observation for each in warnings if text] == [True] * bool(text)
     assert bool(warnings) is bool(text)
     assert not evidence.unseen_warnings(others, 4, Objective.THROUGHPUT)  # of which the threads are seen
+    [uncertain] = evidence.unseen_warnings([(1, estimate([-0.2, -0.3]))], 1, Objective.MAXIMIZE)
+    assert "its number is not certain to differ under any setting" in uncertain.observation
 
 
 def test_numbers_that_are_far_apart_may_have_different_units() -> None:

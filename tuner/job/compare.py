@@ -32,6 +32,7 @@ from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
+from tuner.stats.estimate import estimate
 from tuner.study.record import now
 from tuner.workload.feed import InputFacts
 
@@ -203,6 +204,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
     is_unseen = comparison.verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
+    others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if {A, B} <= {*names} and len(y) > 1 else []
     warnings = merge(
         comparison.input_warnings,
         condition_warnings(comparison.conditions),
@@ -210,7 +212,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         evidence.number_warnings(
             comparison.rounds, comparison.objective, {each.setting.batch_size for each in (comparison.a, comparison.b)}
         ),
-        evidence.unseen_warnings((), 1, comparison.objective) if is_unseen else [],
+        evidence.unseen_warnings(others, 1, comparison.objective) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, Limits()),
     )
     return ComparisonResult(
