@@ -80,6 +80,12 @@ def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict
         ([["batch", 512], [2, "batch", 64]], ("b=1,64",), [[None, 512], [2, None, 64]]),
         ([None], ("a=7",), [[None, 7]]),
         ([None], ("a=7,batch",), [[7, None]]),
+        # A size for every dimension: then there is no batch, in no input.
+        ([[None, 64], [2, None]], ("a=100,64", "b=2,500"), [[100, 64], [2, 500]]),
+        ([["batch", 64], ["batch"]], ("a=100,64",), [[100, 64], [100]]),
+        ([["num_nodes", 64], [2, "num_edges"], ["num_nodes"]], ("a=9,64", "b=2,20"), [[9, 64], [2, 20], [9]]),
+        ([["batch", "num_points", 3]], ("a=500,3",), [[None, 500, 3]]),
+        ([[4, 8]], ("a=4,8",), [[4, 8]]),
         # Empty caches.
         ([[None, 12, None, 64]], ("a=12,0,64",), [[None, 12, 0, 64]]),
         ([[4, 8]], (), [[4, 8]]),
@@ -127,6 +133,40 @@ def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
     with pytest.raises(WorkloadError) as unnamed:
         described(model_input("x", shape=[None, None, 80]))
     assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges"), [(["num_nodes", 64], [2, "num_edges"]), (["points", 64], [2, None]), ([None, 64], [2, None])]
+)
+def test_a_graph_has_no_batch(nodes: list[Any], edges: list[Any]) -> None:
+    model = [model_input("x", shape=nodes), model_input("edge_index", "int64", edges)]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    example = "--input-shape x=128,64 --input-shape edge_index=2,128"
+    assert caught.value.advice.partition("; ")[0] == f"give their shapes, e.g. {example}"
+    found = described(*model, sizes=("x=128,64", "edge_index=2,500"))
+    assert [each["batch_axis"] for each in found] == [None, None]
+    assert fixed_batch_size(found) == 1
+    if nodes[0]:
+        with pytest.raises(WorkloadError, match="does not fit") as without:
+            described(*model, sizes=("edge_index=128",))
+        assert without.value.advice == "give its shape, e.g. --input-shape edge_index=2,128"
+
+
+def test_edges_that_all_items_share_leave_the_batch_open() -> None:
+    series, edges = model_input("x", shape=[None, 12, 207, 2]), model_input("edge_index", "int64", [2, None])
+    assert described(series, edges, sizes=("edge_index=500",))[0]["shape"] == [None, 12, 207, 2]
+    assert described(series, edges)[0]["shape"] == [None, 12, 207, 2]
+    assert described(model_input("x", shape=[None, 8]), edges, sizes=("edge_index=500",))[0]["shape"] == [None, 8]
+
+
+def test_a_whole_shape_beside_one_with_a_batch_is_refused() -> None:
+    model = [model_input("x", shape=[None, 64]), model_input("y", shape=[None, 8])]
+    with pytest.raises(WorkloadError, match="does not fit"):
+        described(*model, sizes=("x=32,64", "y=batch,8"))
+    with pytest.raises(WorkloadError, match="'y' has the shape") as caught:
+        described(*model, sizes=("x=32,64",))
+    assert caught.value.advice == "give its shape, e.g. --input-shape y=128,8"
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:

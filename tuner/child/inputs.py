@@ -232,9 +232,10 @@ def input_shapes(
         unclear = [model_shapes[each["name"]] or () for each in missing]
         raise WorkloadError(
             "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
-            "give %s without the batch, e.g. %s%s"
+            "give %s%s, e.g. %s%s"
             % (
                 "its shape" if is_one else "their shapes",
+                WITHOUT_BATCH if any(shapes.has_batch(each) for each in placed_at) else "",
                 " ".join(shapes.options(described, sizes)),
                 BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
             ),
@@ -254,6 +255,7 @@ def has_name(shape: Any) -> bool:
     return any(isinstance(n, str) for n in shape)
 
 
+WITHOUT_BATCH = " without the batch"
 BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
 
 
@@ -264,14 +266,15 @@ def placed_inputs(described: list[Report], sizes: dict[str, list[Any]]) -> list[
     except ValueError as error:
         name = str(error)
         each = next(each for each in described if each["name"] == name)
-        open_shape = [shapes.OPEN if n is None else n for n in each["shape"]]
+        others = {other: given_sizes for other, given_sizes in sizes.items() if other != name}
+        placed = next(placed for placed in placed_inputs(described, others) if placed["name"] == name)
         is_of_file = "file" in (each["given"] or {})
         option = "--input %s: an item of %s" if is_of_file else "--input-shape %s=%s"
         raise WorkloadError(
             "%s does not fit: input '%s' has the shape %s"
             % (option % (name, ",".join(map(str, sizes[name]))), name, shape_text(each["shape"])),
-            "give its shape without the batch, e.g. --input-shape %s=%s"
-            % (name, shapes.example(dict(each, shape=open_shape, batch_axis=0))),
+            "give its shape%s, e.g. --input-shape %s=%s"
+            % (WITHOUT_BATCH if shapes.has_batch(placed) else "", name, shapes.example(placed)),
         ) from None
 
 
