@@ -13,7 +13,7 @@ from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strin
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.feed import fixed_batch_size, possible_sizes
+from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.report import evidence
 from tuner.space.setting import Setting
@@ -470,6 +470,11 @@ def test_only_possible_batch_sizes_are_kept() -> None:
     open_batch = described(model_input("x", shape=[None, 4]))
     of_four, scalar = described(model_input("x", shape=[4, 8])), described(model_input("x", shape=[]))
     assert [fixed_batch_size(each) for each in (open_batch, of_four, scalar)] == [None, 4, 1]
+    assert [why_fixed("m", each) for each in (of_four, scalar, [])] == [
+        "the inputs of m have the fixed batch size 4",
+        "the inputs of m have no batch dimension",
+        "m has no inputs, and so no batch",
+    ]
     assert possible_sizes([1, 2, 4], [open_batch]) == [1, 2, 4]
     assert possible_sizes([1, 2, 4], [open_batch, of_four]) == [4]
     assert possible_sizes([1, 2], [of_four]) == []
