@@ -82,7 +82,7 @@ def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict
         ([None], ("a=7,batch",), [[7, None]]),
         # A size for every dimension: then there is no batch, in no input.
         ([[None, 64], [2, None]], ("a=100,64", "b=2,500"), [[100, 64], [2, 500]]),
-        ([["batch", 64], ["batch"]], ("a=100,64",), [[100, 64], [100]]),
+        ([["batch", 64], ["batch"], [4]], ("a=100,64", "b=100"), [[100, 64], [100], [4]]),
         ([["num_nodes", 64], [2, "num_edges"], ["num_nodes"]], ("a=9,64", "b=2,20"), [[9, 64], [2, 20], [9]]),
         ([["batch", "num_points", 3]], ("a=500,3",), [[None, 500, 3]]),
         ([[4, 8]], ("a=4,8",), [[4, 8]]),
@@ -162,11 +162,13 @@ def test_edges_that_all_items_share_leave_the_batch_open() -> None:
 
 def test_a_whole_shape_beside_one_with_a_batch_is_refused() -> None:
     model = [model_input("x", shape=[None, 64]), model_input("y", shape=[None, 8])]
-    with pytest.raises(WorkloadError, match="does not fit"):
-        described(*model, sizes=("x=32,64", "y=batch,8"))
-    with pytest.raises(WorkloadError, match="'y' has the shape") as caught:
-        described(*model, sizes=("x=32,64",))
-    assert caught.value.advice == "give its shape, e.g. --input-shape y=128,8"
+    for sizes in (("x=32,64", "y=batch,8"), ("x=32,64",), ("x=32,64", "y=8")):
+        with pytest.raises(WorkloadError, match="does not fit") as caught:
+            described(*model, sizes=sizes)
+        assert caught.value.advice == (
+            "give its shape without the batch, e.g. --input-shape x=64; "
+            "if the model has no batch, give the whole shape of every input"
+        )
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:

@@ -256,6 +256,7 @@ def has_name(shape: Any) -> bool:
 
 
 WITHOUT_BATCH = " without the batch"
+WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
 BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
 
 
@@ -273,8 +274,13 @@ def placed_inputs(described: list[Report], sizes: dict[str, list[Any]]) -> list[
         raise WorkloadError(
             "%s does not fit: input '%s' has the shape %s"
             % (option % (name, ",".join(map(str, sizes[name]))), name, shape_text(each["shape"])),
-            "give its shape%s, e.g. --input-shape %s=%s"
-            % (WITHOUT_BATCH if shapes.has_batch(placed) else "", name, shapes.example(placed)),
+            "give its shape%s, e.g. --input-shape %s=%s%s"
+            % (
+                WITHOUT_BATCH if shapes.has_batch(placed) else "",
+                name,
+                shapes.example(placed),
+                WHOLE_NOTE if shapes.has_batch(placed) and len(sizes[name]) == len(each["shape"]) else "",
+            ),
         ) from None
 
 

@@ -3,8 +3,8 @@
 A dimension is a number, a name, or None where it is open and has none. Names come from ONNX files alone, and they are
 trusted first: a name such as `batch` shows where the batch is, and one size fits all dimensions of a name. Of inputs
 without names the first dimension is the batch, as TensorFlow's models have it. A user who writes `batch` among the
-sizes of `--input-shape` decides, and so does one who gives a size for every dimension: such a model has no batch. A
-model of a graph has none either, whose first dimensions are called nodes or edges.
+sizes of `--input-shape` decides, and so does one who gives every input a size for each dimension: such a model has no
+batch. A model of a graph has none either, whose first dimensions are called nodes or edges.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def _has_word(name: Dimension, words: Set[str]) -> bool:
 def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> bool:
     """Return whether names show that a model takes one graph: names of first dimensions, or of an input of edges.
 
-    Such an input has the shape (2, ?), and inputs of nodes have no more dimensions. Whoever gives its shape decides.
+    Such an input has the shape (2, ?), and inputs of nodes have no more dimensions. A user who gives it one size knows
+    of a batch.
     """
     shapes = {each["name"]: each["shape"] or [None] for each in model_inputs}
     if any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
         return True
     are_rows = all(len(shape) <= 2 for shape in shapes.values())
     return are_rows and any(
-        _has_word(name, {"edge", "edges"}) and shape == [2, None] and name not in user_shapes
+        _has_word(name, {"edge", "edges"}) and shape == [2, None] and len(user_shapes.get(name) or shape) == 2
         for name, shape in shapes.items()
     )
 
@@ -111,12 +112,9 @@ def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Lis
         if each["shape"] is not None:
             axis = batch_axis(each["shape"], names, has_names=bool(names), others=others)
         axes.append(axis)
-    if not any(BATCH in sizes for sizes in user_shapes.values()):
-        is_graph = not names and takes_graph(model_inputs, user_shapes)
-        if is_graph or any(
-            _is_whole(each, axis, user_shapes.get(each["name"])) for each, axis in zip(model_inputs, axes)
-        ):
-            names, axes = set(), [None] * len(axes)
+    is_graph = not names and takes_graph(model_inputs, user_shapes)
+    if is_graph or _are_whole(model_inputs, axes, user_shapes):
+        names, axes = set(), [None] * len(axes)
     resolved = []
     for each, axis in zip(model_inputs, axes):
         shape, axis = _sized(each, axis, user_shapes.get(each["name"]))
@@ -186,12 +184,17 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
     return [shape[0], *sizes], 0
 
 
-def _is_whole(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> bool:
-    """Return whether the user gives a size for every dimension of an input, the open one too that may be the batch."""
-    shape = model_input["shape"]
-    if axis is None or shape is None or sizes is None or isinstance(shape[axis], int):
-        return False
-    return len(sizes) > 1 and _fits(shape, sizes)
+def _are_whole(model_inputs: Sequence[Report], axes: Sequence[Optional[int]], user_shapes: Dict[str, Shape]) -> bool:
+    """Return whether the user gives every input whose batch could be open a size for each of its dimensions."""
+    could_be = [
+        (each["shape"], user_shapes.get(each["name"], []))
+        for each, axis in zip(model_inputs, axes)
+        if each["shape"] is None or (axis is not None and not isinstance(each["shape"][axis], int))
+    ]
+    is_plain = all(BATCH not in sizes for sizes in user_shapes.values())
+    # Of one dimension alone, the size is the item's.
+    has_more = any(len(sizes) > 1 for _, sizes in could_be)
+    return is_plain and has_more and all(shape is not None and _fits(shape, sizes) for shape, sizes in could_be)
 
 
 def _fits(shape: Sequence[Dimension], sizes: Sequence[Dimension]) -> bool:
