@@ -531,6 +531,18 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
     assert blame.explained(ValueError("no"), [{"name": "input_0", "dtype": "int64", "shape": [None]}], 1) == ("", "")
 
 
+def test_failures_name_the_few_numbers_that_all_items_share() -> None:
+    image = model_input("image", shape=[None, 8, 8, 3])
+    for other, text in (
+        (model_input("scales", shape=[4]), "scales float32 in [0, 1) (--input scales=1,1,1,1)"),
+        (model_input("output_shape", "int32", [2]), "output_shape int32 0 or 1 (--input output_shape=224,224)"),
+    ):
+        found = described(image, other)
+        assert blame.explained(ValueError("no"), found, 1)[0] == f"tftune made up what its inputs hold: {text}"
+        option = blame.option(found[1]).partition(" ")[2]
+        assert described(image, other, values=(option,))[1]["values"] == f"= {option.partition('=')[2]}"
+
+
 def test_names_of_dimensions_are_read_from_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
