@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.child import blame, onnxfile, shapes
-from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings
+from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
@@ -357,6 +357,25 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert arrays(found, 1, values)["b"].tolist() == [[0, 1, 2]]  # cut
     assert found[2]["values"] == "from photo.jpg, 3 bytes as one item"
+
+
+def test_the_records_of_a_tfrecord_are_its_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Two records, as TensorFlow writes them.
+    records = bytes.fromhex("020000000000000078270b346f6e4ca15b8b0300000000000000b099490e74776f8990c909")
+    Path("train-00000-of-00001").write_bytes(records)
+    text = model_input("examples", "string", [None, 1])
+    values = ("examples=train-00000-of-00001",)
+    [found] = described(text, values=values)
+    assert found["values"] == "from train-00000-of-00001"
+    assert arrays([found], 3, values)["examples"].tolist() == [[b"on"], [b"two"], [b"on"]]
+    Path("train-00000-of-00001").write_bytes(records[:-1])
+    with pytest.raises(WorkloadError, match="the last record of the TFRecord is not complete"):
+        described(text, values=values)
+
+
+def test_bytes_in_messages_are_escaped() -> None:
+    assert shortened("value: '\n\x1a\x08\x99é'") == "value: ' \\x1a\\x08\\x99é'"
 
 
 def test_a_file_says_the_shape_that_the_model_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

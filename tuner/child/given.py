@@ -9,7 +9,9 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from .shapes import item_shape, shape_text
 
-ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one
+ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one, but of TFRecords
+# A TFRecord: of each record its length (8 bytes), the checksum of that (4), its bytes, and their checksum (4).
+_HEAD, _TAIL = 12, 4
 # What is no file and looks like one: a single word with an ending or a slash, or whatever ends as files do.
 _FILE_NAME = re.compile(
     r"\S+\.[a-z][a-z0-9]{1,4}|\S*/\S*"
@@ -82,12 +84,50 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
             raise refused(described, "it is an archive of arrays", "save the one array as .npy")
         elif kind == "string":
             with open(path, "rb") as file:
-                items = filled_with(described, file.read())
+                content = file.read()
+            items = records_of(described, content) if is_record(content) else filled_with(described, content)
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
         raise refused(described, "it cannot be read: %s" % error, "write it again") from error
     return typed(described, items, dtype_of)
+
+
+def is_one_item(path: str) -> bool:
+    """Return whether the bytes of a file are one item of an input of strings."""
+    if path.lower().endswith(ITEM_FILES):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return not is_record(file.read(_HEAD))
+    except OSError:  # which is reported when it is read whole
+        return True
+
+
+def is_record(begin: bytes) -> bool:
+    """Return whether a file that begins so is a TFRecord: its first 12 bytes are a length and the checksum of that."""
+    crc = 0xFFFFFFFF
+    for byte in begin[:8]:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return len(begin) >= _HEAD and begin[8:_HEAD] == masked.to_bytes(4, "little")
+
+
+def records_of(described: Report, content: bytes) -> Any:
+    """Return the records of a TFRecord as items of an input of strings; raises ValueError if its end is missing."""
+    import numpy as np
+
+    at, records = 0, []
+    while at < len(content):
+        begin = at + _HEAD
+        at = begin + int.from_bytes(content[begin - _HEAD : begin - _TAIL], "little") + _TAIL
+        if at > len(content):
+            raise ValueError("the last record of the TFRecord is not complete")
+        records.append(strings([1, *item_shape(described)], content[begin : at - _TAIL]))
+    return np.concatenate(records)
 
 
 def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:

@@ -37,8 +37,12 @@ class WorkloadError(Exception):
 
 
 def shortened(text: str, limit: int = 400) -> str:
-    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end."""
+    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end.
+
+    What cannot be printed is escaped: errors show the bytes that they are of.
+    """
     line = " ".join(text.split())
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
     if len(line) <= limit:
         return line
     return "%s … %s" % (line[: limit // 2].rstrip(), line[-limit // 2 :].lstrip())
@@ -213,11 +217,11 @@ def input_shapes(
             rank = len(user_shapes[each["name"]])
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
-        holds_items = each["dtype"] != "string" or file.endswith(given.ITEM_FILES)
-        if file and holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
+        holds_items = file and (each["dtype"] != "string" or not given.is_one_item(file))
+        if holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
             items = given.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
             each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
-        elif file and holds_items and shapes.is_missing(placed["shape"]):
+        elif holds_items and shapes.is_missing(placed["shape"]):
             items = given.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
     placed_at = placed_inputs(described, sizes)
