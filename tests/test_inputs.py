@@ -359,6 +359,28 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[2]["values"] == "from photo.jpg, 3 bytes as one item"
 
 
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "items"),
+    [
+        ('{"text": "one", "n": 1}\n{"text": "two", "n": 2}\n', "string", [None], [b"one", b"two"]),
+        ('{"sentence": "one"}\n', "string", [None], [b"one"] * 2),
+        ('{"instances": ["one", "two"], "signature_name": "serve"}', "string", [None], [b"one", b"two"]),
+        ('{"instances": [{"b64": "AAE="}, {"text": {"b64": "AAI="}}]}', "string", [None], [b"\0\1", b"\0\2"]),
+        ('{"instances": [[1, 2], [3, 4]]}', "float32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"instances": [{"text": [1, 2]}, {"text": [3, 4]}]}', "int32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"text": [[1, 2], [3, 4]]}', "int32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"text": [1, 2]}', "int32", [None, 2], [[1, 2]] * 2),
+    ],
+)
+def test_items_of_json_may_stand_in_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, dtype: str, shape: list[int | None], items: list[Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("items.json").write_text(text)
+    values = ("text=items.json",)
+    assert arrays(described(model_input("text", dtype, shape), values=values), 2, values)["text"].tolist() == items
+
+
 def test_the_records_of_a_tfrecord_are_its_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Two records, as TensorFlow writes them.
@@ -418,6 +440,8 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.
         ("x=bad.json", "float32", [None], "it cannot be read"),
         ("x=uneven.json", "float32", [None, 2], "its items have different shapes"),
         ("x=empty.json", "float32", [None], "it has no items"),
+        ("x=keys.json", "float32", [None], "its objects have no key 'x', but a, b"),
+        ("x=none.json", "float32", [None], "its objects have no key 'x', but none"),
     ],
 )
 def test_values_that_cannot_be_fed(
@@ -427,7 +451,8 @@ def test_values_that_cannot_be_fed(
     np.save("floats.npy", np.ones((2, 3)))
     for name, text in (("note.txt", "hello"), ("bad.npy", "x"), ("bad.json", "{"), ("uneven.json", "[[1], [2, 3]]")):
         Path(name).write_text(text)
-    Path("empty.json").write_text("")
+    for name, text in (("empty.json", ""), ("keys.json", '[{"a": 1, "b": 2}]'), ("none.json", "{}")):
+        Path(name).write_text(text)
     with pytest.raises(WorkloadError) as caught:
         described(model_input("x", dtype, shape), values=(value,))
     assert message in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -179,17 +180,41 @@ def strings(shape: Sequence[int], value: bytes) -> Any:
 
 
 def json_items(described: Report, path: str) -> Any:
-    """Return the items of a file of JSON: a list of them, or an item a line."""
+    """Return the items of a file of JSON: a list of them, an item a line, or a request's `instances`.
+
+    An item may stand in an object, under the input's name or as its only value.
+    """
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
         document = json.loads(text)
-        items = document if isinstance(document, list) else [document]
     except ValueError:
-        items = [json.loads(line) for line in text.splitlines() if line.strip()]
+        document = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(document, dict) and isinstance(document.get("instances"), list):
+        document = document["instances"]
+    if isinstance(document, list):
+        items = [json_value(described, each) for each in document]
+    else:
+        value = json_value(described, document)
+        items = value if isinstance(value, list) else [value]
     if not items:
         raise refused(described, "it has no items", "expected an item a line")
     return stacked(described, items)
+
+
+def json_value(described: Report, item: Any) -> Any:
+    """Return what an item of JSON holds for an input: of an object a value, and of base64 its bytes."""
+    if isinstance(item, dict) and list(item) != ["b64"]:
+        key = next((name for name in (described["known_as"], *item) if name in item), None)
+        if key is None or (len(item) > 1 and key != described["known_as"]):
+            raise refused(
+                described,
+                "its objects have no key '%s', but %s" % (described["known_as"], shortened(", ".join(item)) or "none"),
+                "rename the key to the input's name, or write the items alone",
+            )
+        item = item[key]
+    encoded = item.get("b64") if isinstance(item, dict) else None
+    return base64.b64decode(encoded) if isinstance(encoded, str) and described["dtype"] == "string" else item
 
 
 def stacked(described: Report, items: Any) -> Any:
