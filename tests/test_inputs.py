@@ -370,6 +370,10 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"instances": [{"text": [1, 2]}, {"text": [3, 4]}]}', "int32", [None, 2], [[1, 2], [3, 4]]),
         ('{"text": [[1, 2], [3, 4]]}', "int32", [None, 2], [[1, 2], [3, 4]]),
         ('{"text": [1, 2]}', "int32", [None, 2], [[1, 2]] * 2),
+        # A list of single values has as many items.
+        ('"one"\n"two"\n', "string", [None, 1], [[b"one"], [b"two"]]),
+        ("[3, 4]", "int32", [None, 1], [[3], [4]]),
+        ("[3]", "int32", [None, 1], [[3]] * 2),
     ],
 )
 def test_items_of_json_may_stand_in_objects(

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+from math import prod
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from .shapes import item_shape, shape_text
@@ -52,6 +53,8 @@ def items_of(described: Report, dtype_of: DtypeOf) -> Any:
 
     items = given_items(described, dtype_of)
     wanted = item_shape(described)
+    if wanted and prod(wanted) == 1 and len(items) == 1:  # a list of single values
+        items = items.reshape([-1, *wanted])
     if list(items.shape[1:]) != wanted:
         if described["given"].get("file") is None and items.size == 1:  # one value for all
             return np.broadcast_to(items.reshape([1] * (1 + len(wanted))), [1, *wanted])
