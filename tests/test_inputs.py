@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tuner.child import blame, onnxfile, shapes
-from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings
+from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.feed import fixed_batch_size, possible_sizes
+from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.report import evidence
 from tuner.space.setting import Setting
@@ -80,6 +80,12 @@ def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict
         ([["batch", 512], [2, "batch", 64]], ("b=1,64",), [[None, 512], [2, None, 64]]),
         ([None], ("a=7",), [[None, 7]]),
         ([None], ("a=7,batch",), [[7, None]]),
+        # A size for every dimension: then there is no batch, in no input.
+        ([[None, 64], [2, None]], ("a=100,64", "b=2,500"), [[100, 64], [2, 500]]),
+        ([["batch", 64], ["batch"], [4]], ("a=100,64", "b=100"), [[100, 64], [100], [4]]),
+        ([["num_nodes", 64], [2, "num_edges"], ["num_nodes"]], ("a=9,64", "b=2,20"), [[9, 64], [2, 20], [9]]),
+        ([["batch", "num_points", 3]], ("a=500,3",), [[None, 500, 3]]),
+        ([[4, 8]], ("a=4,8",), [[4, 8]]),
         # Empty caches.
         ([[None, 12, None, 64]], ("a=12,0,64",), [[None, 12, 0, 64]]),
         ([[4, 8]], (), [[4, 8]]),
@@ -127,6 +133,42 @@ def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
     with pytest.raises(WorkloadError) as unnamed:
         described(model_input("x", shape=[None, None, 80]))
     assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges"), [(["num_nodes", 64], [2, "num_edges"]), (["points", 64], [2, None]), ([None, 64], [2, None])]
+)
+def test_a_graph_has_no_batch(nodes: list[Any], edges: list[Any]) -> None:
+    model = [model_input("x", shape=nodes), model_input("edge_index", "int64", edges)]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    example = "--input-shape x=128,64 --input-shape edge_index=2,128"
+    assert caught.value.advice.partition("; ")[0] == f"give their shapes, e.g. {example}"
+    found = described(*model, sizes=("x=128,64", "edge_index=2,500"))
+    assert [each["batch_axis"] for each in found] == [None, None]
+    assert fixed_batch_size(found) == 1
+    if nodes[0]:
+        with pytest.raises(WorkloadError, match="does not fit") as without:
+            described(*model, sizes=("edge_index=128",))
+        assert without.value.advice == "give its shape, e.g. --input-shape edge_index=2,128"
+
+
+def test_edges_that_all_items_share_leave_the_batch_open() -> None:
+    series, edges = model_input("x", shape=[None, 12, 207, 2]), model_input("edge_index", "int64", [2, None])
+    assert described(series, edges, sizes=("edge_index=500",))[0]["shape"] == [None, 12, 207, 2]
+    assert described(series, edges)[0]["shape"] == [None, 12, 207, 2]
+    assert described(model_input("x", shape=[None, 8]), edges, sizes=("edge_index=500",))[0]["shape"] == [None, 8]
+
+
+def test_a_whole_shape_beside_one_with_a_batch_is_refused() -> None:
+    model = [model_input("x", shape=[None, 64]), model_input("y", shape=[None, 8])]
+    for sizes in (("x=32,64", "y=batch,8"), ("x=32,64",), ("x=32,64", "y=8")):
+        with pytest.raises(WorkloadError, match="does not fit") as caught:
+            described(*model, sizes=sizes)
+        assert caught.value.advice == (
+            "give its shape without the batch, e.g. --input-shape x=64; "
+            "if the model has no batch, give the whole shape of every input"
+        )
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:
@@ -323,6 +365,51 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[2]["values"] == "from photo.jpg, 3 bytes as one item"
 
 
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "items"),
+    [
+        ('{"text": "one", "n": 1}\n{"text": "two", "n": 2}\n', "string", [None], [b"one", b"two"]),
+        ('{"sentence": "one"}\n', "string", [None], [b"one"] * 2),
+        ('{"instances": ["one", "two"], "signature_name": "serve"}', "string", [None], [b"one", b"two"]),
+        ('{"instances": [{"b64": "AAE="}, {"text": {"b64": "AAI="}}]}', "string", [None], [b"\0\1", b"\0\2"]),
+        ('{"instances": [[1, 2], [3, 4]]}', "float32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"instances": [{"text": [1, 2]}, {"text": [3, 4]}]}', "int32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"text": [[1, 2], [3, 4]]}', "int32", [None, 2], [[1, 2], [3, 4]]),
+        ('{"text": [1, 2]}', "int32", [None, 2], [[1, 2]] * 2),
+        # A list of single values has as many items.
+        ('"one"\n"two"\n', "string", [None, 1], [[b"one"], [b"two"]]),
+        ("[3, 4]", "int32", [None, 1], [[3], [4]]),
+        ("[3]", "int32", [None, 1], [[3]] * 2),
+    ],
+)
+def test_items_of_json_may_stand_in_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, dtype: str, shape: list[int | None], items: list[Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("items.json").write_text(text)
+    values = ("text=items.json",)
+    assert arrays(described(model_input("text", dtype, shape), values=values), 2, values)["text"].tolist() == items
+
+
+def test_the_records_of_a_tfrecord_are_its_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Two records, as TensorFlow writes them.
+    records = bytes.fromhex("020000000000000078270b346f6e4ca15b8b0300000000000000b099490e74776f8990c909")
+    Path("train-00000-of-00001").write_bytes(records)
+    text = model_input("examples", "string", [None, 1])
+    values = ("examples=train-00000-of-00001",)
+    [found] = described(text, values=values)
+    assert found["values"] == "from train-00000-of-00001"
+    assert arrays([found], 3, values)["examples"].tolist() == [[b"on"], [b"two"], [b"on"]]
+    Path("train-00000-of-00001").write_bytes(records[:-1])
+    with pytest.raises(WorkloadError, match="the last record of the TFRecord is not complete"):
+        described(text, values=values)
+
+
+def test_bytes_in_messages_are_escaped() -> None:
+    assert shortened("value: '\n\x1a\x08\x99é'") == "value: ' \\x1a\\x08\\x99é'"
+
+
 def test_a_file_says_the_shape_that_the_model_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("item.npy", np.ones((400, 80), "float32"))
@@ -363,6 +450,8 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.
         ("x=bad.json", "float32", [None], "it cannot be read"),
         ("x=uneven.json", "float32", [None, 2], "its items have different shapes"),
         ("x=empty.json", "float32", [None], "it has no items"),
+        ("x=keys.json", "float32", [None], "its objects have no key 'x', but a, b"),
+        ("x=none.json", "float32", [None], "its objects have no key 'x', but none"),
     ],
 )
 def test_values_that_cannot_be_fed(
@@ -372,7 +461,8 @@ def test_values_that_cannot_be_fed(
     np.save("floats.npy", np.ones((2, 3)))
     for name, text in (("note.txt", "hello"), ("bad.npy", "x"), ("bad.json", "{"), ("uneven.json", "[[1], [2, 3]]")):
         Path(name).write_text(text)
-    Path("empty.json").write_text("")
+    for name, text in (("empty.json", ""), ("keys.json", '[{"a": 1, "b": 2}]'), ("none.json", "{}")):
+        Path(name).write_text(text)
     with pytest.raises(WorkloadError) as caught:
         described(model_input("x", dtype, shape), values=(value,))
     assert message in str(caught.value)
@@ -436,6 +526,11 @@ def test_only_possible_batch_sizes_are_kept() -> None:
     open_batch = described(model_input("x", shape=[None, 4]))
     of_four, scalar = described(model_input("x", shape=[4, 8])), described(model_input("x", shape=[]))
     assert [fixed_batch_size(each) for each in (open_batch, of_four, scalar)] == [None, 4, 1]
+    assert [why_fixed("m", each) for each in (of_four, scalar, [])] == [
+        "the inputs of m have the fixed batch size 4",
+        "the inputs of m have no batch dimension",
+        "m has no inputs, and so no batch",
+    ]
     assert possible_sizes([1, 2, 4], [open_batch]) == [1, 2, 4]
     assert possible_sizes([1, 2, 4], [open_batch, of_four]) == [4]
     assert possible_sizes([1, 2], [of_four]) == []
@@ -512,6 +607,18 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     assert onnxfile.decisive_inputs(str(tmp_path / "m.onnx")) == {"ids", "flag", "cond", "trips", "outer"}
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
     assert onnxfile.decisive_inputs(str(tmp_path / "bad.onnx")) == set()
+
+
+def test_failures_name_the_few_numbers_that_all_items_share() -> None:
+    image = model_input("image", shape=[None, 8, 8, 3])
+    for other, text in (
+        (model_input("scales", shape=[4]), "scales float32 in [0, 1) (--input scales=1,1,1,1)"),
+        (model_input("output_shape", "int32", [2]), "output_shape int32 0 or 1 (--input output_shape=224,224)"),
+    ):
+        found = described(image, other)
+        assert blame.explained(ValueError("no"), found, 1)[0] == f"tftune made up what its inputs hold: {text}"
+        option = blame.option(found[1]).partition(" ")[2]
+        assert described(image, other, values=(option,))[1]["values"] == f"= {option.partition('=')[2]}"
 
 
 def test_names_of_dimensions_are_read_from_an_onnx_file(tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ def test_what_is_fed_is_known_and_can_be_given(folder: Path, monkeypatch: pytest
         (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
         (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),
         (["fixed.keras", "--batch-size", "1,2"], "have the fixed batch size 4; use --batch-size 4"),
+        (["fixed.keras", "--batch-size", "2"], "or save the model with an open batch: let it begin with keras.Input("),
         (["served", "--input-shape", "ids=9", "--input", "extra=none.npy"], "no file and not a number"),
     ],
 )

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnxruntime import datasets
@@ -22,8 +23,9 @@ from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime import gpus
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
-from tuner.frameworks.onnxruntime.child import session
+from tuner.frameworks.onnxruntime.child import exporter, session
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
+from tuner.frameworks.openvino.child import exporter as openvino_exporter
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
@@ -331,6 +333,33 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     bad = tftune("search", "bad.onnx", cwd=tmp_path)
     assert bad.returncode == 2
     assert "ONNX Runtime cannot load it" in bad.stderr
+
+
+@pytest.mark.tensorflow
+def test_an_onnx_file_that_cannot_be_fed_or_read_has_a_way_out(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 2])
+    weights = numpy_helper.from_array(np.ones((2, 2), "float32"), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "outside", [x], [y], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    (tmp_path / "a.data").unlink()
+    with pytest.raises(WorkloadError, match="ONNX Runtime cannot load it") as missing:
+        exporter.model_inputs(str(tmp_path / "a.onnx"))
+    assert missing.value.advice == "put the missing file with its weights into the model's folder: a.data"
+    with pytest.raises(WorkloadError, match="OpenVINO cannot read it") as unread:
+        openvino_exporter.model_inputs(str(tmp_path / "a.onnx"), [])
+    assert unread.value.advice == "put the file with its weights, whole, into the model's folder: a.data"
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [None, 2])
+    xs = helper.make_value_info("xs", helper.make_sequence_type_proto(tensor))
+    joined = helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)
+    graph = helper.make_graph([joined], "several", [xs], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "b.onnx")
+    with pytest.raises(WorkloadError, match=r"unsupported type seq\(tensor\(float\)\)") as refused:
+        exporter.model_inputs(str(tmp_path / "b.onnx"))
+    assert "export the model with tensors for inputs, or measure a program" in refused.value.advice
 
 
 # ---- on a GPU -------------------------------------------------------------------------------------------------

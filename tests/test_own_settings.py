@@ -70,7 +70,8 @@ def test_a_pin_at_the_same_value_is_no_contradiction(
 
 
 def test_a_default_of_the_file_yields_to_what_is_set(tmp_path: Path, workload: Workload, space: Space) -> None:
-    workload.path.write_text("import os\nos.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')\n")
+    setting = "os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')"
+    workload.path.write_text(f"import os\n{setting}\ndef build(): pass\ndef inputs(batch_size): pass\n")
     [note] = check(tmp_path, workload, space, variables={"TF_NUM_INTRAOP_THREADS": "1"})
     assert note.startswith("mine.py, line 2: the workload sets TF_NUM_INTRAOP_THREADS if nothing else does")
 

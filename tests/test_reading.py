@@ -262,6 +262,62 @@ def test_a_unit_of_another_kind_is_refused(one: str, other: str, said: str) -> N
         read(r"^[0-9.]+", one).in_unit(read(r"^[0-9.]+", other).unit)
 
 
+BAR = "{n}/60 [00:12<00:00, {rate}]"
+
+
+def bar(*rates: str) -> str:
+    return "\r".join(BAR.format(n=n, rate=rate) for n, rate in enumerate(rates))
+
+
+def test_the_half_of_a_bar_that_has_the_inverse_unit_is_not_lost() -> None:
+    for pattern, field in (("([0-9.]+)it/s", "{rate_noinv_fmt}"), ("([0-9.]+)s/it", "{rate_inv_fmt}")):
+        with pytest.raises(NoNumberError, match="alone, and others are in") as caught:
+            read(pattern, bar("1.05it/s", "1.10s/it", "1.02it/s", "1.08s/it"))
+        assert field in caught.value.hint
+    with pytest.raises(NoNumberError, match="others are in s/img: '2/60"):
+        read("([0-9.]+)img/s", bar("?img/s", "1.10s/img", "1.12s/img", "1.08s/img", "1.02img/s"))
+
+
+@pytest.mark.parametrize(
+    ("output", "pattern", "values"),
+    [
+        # A start is slow, a bar around this one is of something else, and so is a line that the pattern is not of.
+        (bar("3.20s/it", "1.51s/it", "1.2it/s", "1.9it/s", "1.9it/s"), "([0-9.]+)it/s", (1.2, 1.9, 1.9)),
+        (bar("20.1it/s", "5.20s/it", "20.3it/s"), "([0-9.]+)it/s", (20.1, 20.3)),
+        ("train: 1.2it/s\neval: 1.1s/it\ntrain: 1.3it/s", "train: ([0-9.]+)it/s", (1.2, 1.3)),
+        ("10ms/step\n0.9step/s\n11ms/step", "([0-9.]+)ms/step", (10.0, 11.0)),
+        ("1s 1.1s/step\n1s 0.9step/s - 3ms/step\n", "([0-9.]+)ms/step", (3.0,)),
+        ("1.1 s\n0.9 1/s", "([0-9.]+) s", (1.1,)),
+    ],
+)
+def test_other_lines_than_those_of_a_pattern_may_have_any_unit(
+    output: str, pattern: str, values: tuple[float, ...]
+) -> None:
+    assert read(pattern, output).values == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["np.float64(12.3)", "float32(12.3)", "jnp.float32(12.3)", "numpy.float64(1.23e+1)"],
+        *["tf.Tensor(12.3, shape=(), dtype=float32)", "<tf.Tensor: shape=(), dtype=float32, numpy=12.3>"],
+        *["tensor(12.3)", "tensor(12.3, device='cuda:0', grad_fn=<MulBackward0>)", "Array(12.3, dtype=float32)"],
+    ],
+)
+def test_a_number_is_read_inside_what_libraries_print_around_it(text: str) -> None:
+    for output in (f"took: {text}", f"took: {text} ms\ntook: 12.4 ms"):
+        reading = read(r"took: (.*)", output)
+        assert reading.values[0] == 12.3
+        assert reading.unit == ("ms" if " ms" in output else "")
+    assert read(r"\(([0-9.]+)\)", "took: np.float64(12.3)").values == (12.3,)  # the pattern is of what is around it
+    with pytest.raises(NoNumberError, match="not a number"):
+        read(r"took: (.*)", "took: Timer(12.3)")
+
+
+def test_a_wrapped_number_that_is_none_is_left_out() -> None:
+    assert read(r"took: (.*)", "took: tensor(nan)\ntook: tensor(2.)\ntook: tensor(3.)").n_left_out == 1
+
+
 def test_a_label_names_the_unit_too() -> None:
     with pytest.raises(NoNumberError, match="inverse"):
         read(r"(?:it/s|s/it): ([0-9.]+)", "it/s: 1.51\ns/it: 3.2")

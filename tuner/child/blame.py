@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from .shapes import EXAMPLE
 
 _MOST = 4  # inputs that are named
+_FEW = 8  # numbers of a vector that is no data
 # What TensorFlow, ONNX Runtime and OpenVINO report of a reshape: the shape or size that is there, and what it is to be.
 _RESHAPES = (
     r"Input to reshape is a tensor with (\d+) values, but the requested shape (?:has|requires a multiple of) (\d+)",
@@ -40,12 +41,20 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
 
 
 def suspected(described: Sequence[Report], *, is_invalid: bool) -> List[Report]:
-    """Return the inputs whose made-up values a model may refuse: numbers in [0, 1) only where the result is invalid."""
+    """Return the inputs whose made-up values a model may refuse.
+
+    Numbers in [0, 1) are among them if the result is invalid, or if they are a few for all items, such as scales.
+    """
     own = [each for each in described if each.get("made_up") is not None]
-    likely = [each for each in own if each["made_up"].get("range") != [0, 1]]
+    likely = [each for each in own if each["made_up"].get("range") != [0, 1] or is_vector(each)]
     doubtful = [each for each in likely if each["doubtful"]]
     others = [each for each in likely if not each["doubtful"]]
     return [*doubtful, *others] or (own if is_invalid else [])
+
+
+def is_vector(described: Report) -> bool:
+    """Return whether an input holds a few numbers for all items: a size, a scale, a shape."""
+    return len(described["shape"]) == 1 and described["batch_axis"] is None and 1 < described["shape"][0] <= _FEW
 
 
 def option(described: Report) -> str:
@@ -55,6 +64,8 @@ def option(described: Report) -> str:
         return "--input %s=%s" % (name, "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE")
     if dtype == "bool":
         return "--input %s=%s" % (name, "false" if described["made_up"]["constant"] else "true")
+    if is_vector(described):
+        return "--input %s=%s" % (name, ",".join(["224" if "int" in dtype else "1"] * described["shape"][0]))
     if "range" in described["made_up"]:
         return "--input-range %s=%s" % (name, "0:1000" if "int" in dtype else "LOW:HIGH")
     return "--input %s=%s" % (name, EXAMPLE if described["doubtful"] and "int" in dtype else "VALUE")

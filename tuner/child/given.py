@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+from math import prod
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from .shapes import item_shape, shape_text
 
-ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one
+ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one, but of TFRecords
+# A TFRecord: of each record its length (8 bytes), the checksum of that (4), its bytes, and their checksum (4).
+_HEAD, _TAIL = 12, 4
 # What is no file and looks like one: a single word with an ending or a slash, or whatever ends as files do.
 _FILE_NAME = re.compile(
     r"\S+\.[a-z][a-z0-9]{1,4}|\S*/\S*"
@@ -49,6 +53,8 @@ def items_of(described: Report, dtype_of: DtypeOf) -> Any:
 
     items = given_items(described, dtype_of)
     wanted = item_shape(described)
+    if wanted and prod(wanted) == 1 and len(items) == 1:  # a list of single values
+        items = items.reshape([-1, *wanted])
     if list(items.shape[1:]) != wanted:
         if described["given"].get("file") is None and items.size == 1:  # one value for all
             return np.broadcast_to(items.reshape([1] * (1 + len(wanted))), [1, *wanted])
@@ -82,12 +88,50 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
             raise refused(described, "it is an archive of arrays", "save the one array as .npy")
         elif kind == "string":
             with open(path, "rb") as file:
-                items = filled_with(described, file.read())
+                content = file.read()
+            items = records_of(described, content) if is_record(content) else filled_with(described, content)
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
         raise refused(described, "it cannot be read: %s" % error, "write it again") from error
     return typed(described, items, dtype_of)
+
+
+def is_one_item(path: str) -> bool:
+    """Return whether the bytes of a file are one item of an input of strings."""
+    if path.lower().endswith(ITEM_FILES):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return not is_record(file.read(_HEAD))
+    except OSError:  # which is reported when it is read whole
+        return True
+
+
+def is_record(begin: bytes) -> bool:
+    """Return whether a file that begins so is a TFRecord: its first 12 bytes are a length and the checksum of that."""
+    crc = 0xFFFFFFFF
+    for byte in begin[:8]:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return len(begin) >= _HEAD and begin[8:_HEAD] == masked.to_bytes(4, "little")
+
+
+def records_of(described: Report, content: bytes) -> Any:
+    """Return the records of a TFRecord as items of an input of strings; raises ValueError if its end is missing."""
+    import numpy as np
+
+    at, records = 0, []
+    while at < len(content):
+        begin = at + _HEAD
+        at = begin + int.from_bytes(content[begin - _HEAD : begin - _TAIL], "little") + _TAIL
+        if at > len(content):
+            raise ValueError("the last record of the TFRecord is not complete")
+        records.append(strings([1, *item_shape(described)], content[begin : at - _TAIL]))
+    return np.concatenate(records)
 
 
 def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
@@ -139,17 +183,41 @@ def strings(shape: Sequence[int], value: bytes) -> Any:
 
 
 def json_items(described: Report, path: str) -> Any:
-    """Return the items of a file of JSON: a list of them, or an item a line."""
+    """Return the items of a file of JSON: a list of them, an item a line, or a request's `instances`.
+
+    An item may stand in an object, under the input's name or as its only value.
+    """
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
         document = json.loads(text)
-        items = document if isinstance(document, list) else [document]
     except ValueError:
-        items = [json.loads(line) for line in text.splitlines() if line.strip()]
+        document = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(document, dict) and isinstance(document.get("instances"), list):
+        document = document["instances"]
+    if isinstance(document, list):
+        items = [json_value(described, each) for each in document]
+    else:
+        value = json_value(described, document)
+        items = value if isinstance(value, list) else [value]
     if not items:
         raise refused(described, "it has no items", "expected an item a line")
     return stacked(described, items)
+
+
+def json_value(described: Report, item: Any) -> Any:
+    """Return what an item of JSON holds for an input: of an object a value, and of base64 its bytes."""
+    if isinstance(item, dict) and list(item) != ["b64"]:
+        key = next((name for name in (described["known_as"], *item) if name in item), None)
+        if key is None or (len(item) > 1 and key != described["known_as"]):
+            raise refused(
+                described,
+                "its objects have no key '%s', but %s" % (described["known_as"], shortened(", ".join(item)) or "none"),
+                "rename the key to the input's name, or write the items alone",
+            )
+        item = item[key]
+    encoded = item.get("b64") if isinstance(item, dict) else None
+    return base64.b64decode(encoded) if isinstance(encoded, str) and described["dtype"] == "string" else item
 
 
 def stacked(described: Report, items: Any) -> Any:

@@ -37,8 +37,12 @@ class WorkloadError(Exception):
 
 
 def shortened(text: str, limit: int = 400) -> str:
-    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end."""
+    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end.
+
+    What cannot be printed is escaped: errors show the bytes that they are of.
+    """
     line = " ".join(text.split())
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
     if len(line) <= limit:
         return line
     return "%s … %s" % (line[: limit // 2].rstrip(), line[-limit // 2 :].lstrip())
@@ -215,11 +219,11 @@ def input_shapes(
             rank = len(user_shapes[each["name"]])
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
-        holds_items = each["dtype"] != "string" or file.endswith(given.ITEM_FILES)
-        if file and holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
+        holds_items = file and (each["dtype"] != "string" or not given.is_one_item(file))
+        if holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
             items = given.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
             each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
-        elif file and holds_items and shapes.is_missing(placed["shape"]):
+        elif holds_items and shapes.is_missing(placed["shape"]):
             items = given.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
     placed_at = placed_inputs(described, sizes)
@@ -234,9 +238,10 @@ def input_shapes(
         unclear = [model_shapes[each["name"]] or () for each in missing]
         raise WorkloadError(
             "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
-            "give %s without the batch, e.g. %s%s"
+            "give %s%s, e.g. %s%s"
             % (
                 "its shape" if is_one else "their shapes",
+                WITHOUT_BATCH if any(shapes.has_batch(each) for each in placed_at) else "",
                 " ".join(shapes.options(described, sizes)),
                 BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
             ),
@@ -256,6 +261,8 @@ def has_name(shape: Any) -> bool:
     return any(isinstance(n, str) for n in shape)
 
 
+WITHOUT_BATCH = " without the batch"
+WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
 BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
 
 
@@ -266,14 +273,20 @@ def placed_inputs(described: list[Report], sizes: dict[str, list[Any]]) -> list[
     except ValueError as error:
         name = str(error)
         each = next(each for each in described if each["name"] == name)
-        open_shape = [shapes.OPEN if n is None else n for n in each["shape"]]
+        others = {other: given_sizes for other, given_sizes in sizes.items() if other != name}
+        placed = next(placed for placed in placed_inputs(described, others) if placed["name"] == name)
         is_of_file = "file" in (each["given"] or {})
         option = "--input %s: an item of %s" if is_of_file else "--input-shape %s=%s"
         raise WorkloadError(
             "%s does not fit: input '%s' has the shape %s"
             % (option % (name, ",".join(map(str, sizes[name]))), name, shape_text(each["shape"])),
-            "give its shape without the batch, e.g. --input-shape %s=%s"
-            % (name, shapes.example(dict(each, shape=open_shape, batch_axis=0))),
+            "give its shape%s, e.g. --input-shape %s=%s%s"
+            % (
+                WITHOUT_BATCH if shapes.has_batch(placed) else "",
+                name,
+                shapes.example(placed),
+                WHOLE_NOTE if shapes.has_batch(placed) and len(sizes[name]) == len(each["shape"]) else "",
+            ),
         ) from None
 
 

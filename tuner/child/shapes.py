@@ -3,7 +3,8 @@
 A dimension is a number, a name, or None where it is open and has none. Names come from ONNX files alone, and they are
 trusted first: a name such as `batch` shows where the batch is, and one size fits all dimensions of a name. Of inputs
 without names the first dimension is the batch, as TensorFlow's models have it. A user who writes `batch` among the
-sizes of `--input-shape` decides.
+sizes of `--input-shape` decides, and so does one who gives every input a size for each dimension: such a model has no
+batch. A model of a graph has none either, whose first dimensions are called nodes or edges.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _PARTS = {
     "samples", "audio", "wav", "waveform", "signal", "height", "width", "h", "w", "rows", "cols", "columns",
 }  # fmt: skip
 """Words of names for parts of an item, such as its times or its lines."""
+_MEMBERS = {"node", "nodes", "edge", "edges", "point", "points", "vertex", "vertices", "atom", "atoms"}
+"""Words of names for what a graph or a cloud consists of: it is an item, and has no batch if they come first."""
 
 
 def shape_text(shape: Sequence[Dimension]) -> str:
@@ -36,7 +39,27 @@ def shape_text(shape: Sequence[Dimension]) -> str:
 
 def is_part(name: Dimension) -> bool:
     """Return whether a dimension is named as one of the parts of an item is, and not as a batch."""
-    return isinstance(name, str) and bool(_PARTS.intersection(re.split(r"[^a-z]+", name.lower())))
+    return _has_word(name, _PARTS | _MEMBERS)
+
+
+def _has_word(name: Dimension, words: Set[str]) -> bool:
+    return isinstance(name, str) and bool(words.intersection(re.split(r"[^a-z]+", name.lower())))
+
+
+def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> bool:
+    """Return whether names show that a model takes one graph: names of first dimensions, or of an input of edges.
+
+    Such an input has the shape (2, ?), and inputs of nodes have no more dimensions. A user who gives it one size knows
+    of a batch.
+    """
+    shapes = {each["name"]: each["shape"] or [None] for each in model_inputs}
+    if any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
+        return True
+    are_rows = all(len(shape) <= 2 for shape in shapes.values())
+    return are_rows and any(
+        _has_word(name, {"edge", "edges"}) and shape == [2, None] and len(user_shapes.get(name) or shape) == 2
+        for name, shape in shapes.items()
+    )
 
 
 def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Set[str]:
@@ -82,12 +105,18 @@ def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Lis
     that do not fit it.
     """
     names = batch_names(model_inputs, user_shapes)
-    resolved = []
+    axes: List[Optional[int]] = []
     for each in model_inputs:
         others = [other["shape"] for other in model_inputs if other is not each and other["shape"]]
         axis = None
         if each["shape"] is not None:
             axis = batch_axis(each["shape"], names, has_names=bool(names), others=others)
+        axes.append(axis)
+    is_graph = not names and takes_graph(model_inputs, user_shapes)
+    if is_graph or _are_whole(model_inputs, axes, user_shapes):
+        names, axes = set(), [None] * len(axes)
+    resolved = []
+    for each, axis in zip(model_inputs, axes):
         shape, axis = _sized(each, axis, user_shapes.get(each["name"]))
         resolved.append(dict(each, shape=shape, batch_axis=axis))
     sizes: Dict[str, int] = {}
@@ -141,6 +170,8 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
         if not _fits(shape, sizes):
             raise ValueError(model_input["name"])
         return list(sizes), None
+    if isinstance(shape[axis], int) and _fits(shape, sizes):
+        return list(sizes), axis  # the batch size that is written into the model, once more
     whole = [*sizes[:axis], BATCH, *sizes[axis:]]
     if _fits(shape, whole):
         return [shape[place] if n == BATCH else n for place, n in enumerate(whole)], axis
@@ -151,6 +182,19 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
     if isinstance(shape[axis], str):
         return [shape[place] if place in (0, axis) else n for place, n in enumerate(from_second)], axis
     return [shape[0], *sizes], 0
+
+
+def _are_whole(model_inputs: Sequence[Report], axes: Sequence[Optional[int]], user_shapes: Dict[str, Shape]) -> bool:
+    """Return whether the user gives every input whose batch could be open a size for each of its dimensions."""
+    could_be = [
+        (each["shape"], user_shapes.get(each["name"], []))
+        for each, axis in zip(model_inputs, axes)
+        if each["shape"] is None or (axis is not None and not isinstance(each["shape"][axis], int))
+    ]
+    is_plain = all(BATCH not in sizes for sizes in user_shapes.values())
+    # Of one dimension alone, the size is the item's.
+    has_more = any(len(sizes) > 1 for _, sizes in could_be)
+    return is_plain and has_more and all(shape is not None and _fits(shape, sizes) for shape, sizes in could_be)
 
 
 def _fits(shape: Sequence[Dimension], sizes: Sequence[Dimension]) -> bool:
@@ -168,6 +212,11 @@ def item_shape(described: Report) -> List[int]:
 def is_missing(shape: Optional[Shape]) -> bool:
     """Return whether a shape has to be given."""
     return shape is None or OPEN in shape
+
+
+def has_batch(placed_input: Report) -> bool:
+    """Return whether an input of `placed` has a batch, as one of unknown rank is taken to have."""
+    return placed_input["shape"] is None or placed_input["batch_axis"] is not None
 
 
 def example(placed_input: Report) -> str:

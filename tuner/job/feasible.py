@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.job.feed import possible_sizes
+from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.job.job import Job, prepare
 from tuner.job.request import ParsedRequest
 from tuner.workload.workload import Kind
@@ -22,10 +22,16 @@ def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] 
     if not is_found or len(asked) < 2 or job.space.total_batch is not None:
         return job
     job.export(notify=notify)
-    possible = possible_sizes(asked, job.described_inputs())
+    described = job.described_inputs()
+    possible = possible_sizes(asked, described)
     if possible in ([], asked):
         return job
-    texts = [", ".join(map(str, sizes)) for sizes in (possible, [size for size in asked if size not in possible])]
-    note = f"the model's inputs have the fixed batch size {texts[0]}: {texts[1]} is left out"
+    reasons = (
+        why_fixed(model.name, own)
+        for model, own in zip(job.models, described, strict=True)
+        if fixed_batch_size(own) is not None
+    )
+    left_out = ", ".join(str(size) for size in asked if size not in possible)
+    note = f"{next(reasons)}: {left_out} is left out"
     notify(note)
     return replace(prepare(replace(checked, batch_sizes=possible)), batch_note=note)

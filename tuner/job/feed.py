@@ -37,6 +37,14 @@ def fixed_batch_size(described: Sequence[Mapping[str, Any]]) -> int | None:
     return None if sizes is None else min(sizes) if len(sizes) == 1 else 1
 
 
+def why_fixed(model: str, described: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words what keeps a model at one batch size; `model` is its name."""
+    if not described:
+        return f"{model} has no inputs, and so no batch"
+    size = fixed_batch_size(described) if fixed_batch_sizes(described) else None
+    return f"the inputs of {model} have " + ("no batch dimension" if size is None else f"the fixed batch size {size}")
+
+
 def possible_sizes(asked: Sequence[int], models: Iterable[Sequence[Mapping[str, Any]]]) -> list[int]:
     """Return those batch sizes that the inputs of all models leave possible."""
     fixed = {size for size in map(fixed_batch_size, models) if size is not None}
@@ -45,12 +53,13 @@ def possible_sizes(asked: Sequence[int], models: Iterable[Sequence[Mapping[str, 
 
 def check_batch(model: Workload, described: Sequence[Mapping[str, Any]], space: Space) -> None:
     """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
-    sizes, size = fixed_batch_sizes(described), fixed_batch_size(described)
+    size = fixed_batch_size(described)
     if size is not None and set(space.domains["batch_size"]) != {size}:
-        batch_note = f"have the fixed batch size {size}" if sizes else "have no batch dimension"
         is_shared = space.total_batch == size
         hint = "add --set instances=1: its batch cannot be shared" if is_shared else f"use --batch-size {size}"
-        raise BadInputError(f"the inputs of {model.path} {batch_note}", hint)
+        if model.kind == "keras" and fixed_batch_sizes(described):  # a model has the batch of its first call, too
+            hint += ", or save the model with an open batch: let it begin with keras.Input(shape=…)"
+        raise BadInputError(why_fixed(str(model.path), described), hint)
 
 
 def tell_outputs(outputs: Mapping[str, Mapping[str, Sequence[int]]], notify: Callable[[str], None]) -> None:

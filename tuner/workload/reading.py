@@ -15,10 +15,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tuner.workload.units import TIMES, NoNumberError, factor
+from tuner.workload.units import TIMES, NoNumberError, factor, inverse, is_time
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
@@ -37,6 +38,14 @@ _TWO_MARKS = re.compile(r"[0-9]{1,3}\.[0-9]{3},[0-9]+")
 _PARTS = re.compile(r"[, :]")
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
+_NEAR = 4.0  # times as much or as little: figures of one thing
+# What libraries print around a number: np.float64(1.5), tf.Tensor(1.5, shape=(), dtype=float32), tensor(1.5).
+_WRAPPED = re.compile(
+    r"(?:<tf\.Tensor: shape=\(\), dtype=\w+, numpy="
+    r"|(?:(?:np|numpy|jnp)\.)?(?:b?float|u?int)[0-9]+\(|(?:tf\.T|torch\.t|t)ensor\(|(?:(?:np|numpy|jnp)\.)?[aA]rray\()"
+    r"(?P<number>-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))"
+    r"(?:, \w+=(?:\(\)|[\w.:'\"]+|<\w+>))*[)>]"
+)
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
 
 _LETTERS = r"[A-Za-zµμ]"
@@ -120,6 +129,9 @@ def read(pattern: str, output: str) -> Reading:
     matches = list(re.finditer(pattern, lines, re.MULTILINE))
     if not matches:  # it may be of what was removed
         matches, lines = list(re.finditer(pattern, output, re.MULTILINE)), output
+    if any(_WRAPPED.match(each[each.re.groups] or "") for each in matches):
+        lines = _WRAPPED.sub(r"\g<number>", lines)
+        matches = list(re.finditer(pattern, lines, re.MULTILINE))
     numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
     if not numbers:
         last = next((line.strip() for line in reversed(plain(output).splitlines()) if line.strip()), "")
@@ -137,12 +149,49 @@ def read(pattern: str, output: str) -> Reading:
         )
     readings = [Reading(values=(each.value,), resolution=each.resolution, unit=each.unit) for each in good]
     converted = [each.in_unit(readings[0].unit) for each in readings]
-    return Reading(
+    reading = Reading(
         values=tuple(each.values[0] for each in converted),
         resolution=min(each.resolution for each in converted),
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
     )
+    _refuse_lost(pattern, lines, reading)
+    return reading
+
+
+def _refuse_lost(pattern: str, lines: str, reading: Reading) -> None:
+    """Raise NoNumberError if numbers that the pattern looks for have the inverse unit on some lines: 1.10s/it.
+
+    A progress bar prints the slow half of its rates so, if they are about 1, and the pattern misses that half. A few
+    numbers before the first match are of a start, and numbers far from the others are of something else, such as a bar
+    around this one.
+    """
+    other = inverse(reading.unit)
+    if not other or other not in lines:
+        return
+    word = re.compile(rf"(?<![A-Za-z]){re.escape(other)}(?![A-Za-z])")
+    usual, is_begun, n_before = statistics.median(reading.values), False, 0
+    for line in lines.splitlines():
+        if re.search(pattern, line):
+            is_begun = True
+            continue
+        if not word.search(line):
+            continue
+        turned = word.sub(reading.unit, line)
+        try:
+            numbers = list(_numbers(re.finditer(pattern, turned), turned))
+        except NoNumberError:
+            continue
+        if not any(isinstance(each, _Number) and 1 / _NEAR <= usual * each.value <= _NEAR for each in numbers):
+            continue
+        n_before += not is_begun
+        if is_begun or n_before > len(reading.values):
+            field = "rate_inv_fmt" if is_time(reading.unit) else "rate_noinv_fmt"
+            raise NoNumberError(
+                f"'{pattern}' matches numbers in {reading.unit} alone, and others are in {other}: "
+                f"'{_short(line.strip())}'",
+                f"let the command print one unit alone: a bar of tqdm does with {{{field}}} in its bar_format",
+            )
 
 
 def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number | str]:

@@ -45,6 +45,12 @@ def is_time(unit: str) -> bool | None:
     return False if separator and under in TIMES else None
 
 
+def inverse(unit: str) -> str:
+    """Return the unit upside down, s/it of it/s; "" if it is no ratio with a time in it."""
+    over, bar, under = unit.replace(" ", "").partition("/")
+    return f"{under}/{over}" if bar and (over in TIMES) != (under in TIMES) else ""
+
+
 def _parts(unit: str) -> tuple[str, str, str]:
     """Return what stands over a unit's bar, the bar, and what stands under it."""
     over, bar, under = re.sub(r"\s?(?:/|\bper\b)\s?", "/", unit).partition("/")

@@ -16,9 +16,14 @@ UNKNOWN_OPERATOR = re.compile(
     r"No Op registered for (\w+)|Could not find an implementation for (\w+)"
     r"|Fatal error: ([\w.:]+?)(?:\(-?\d+\))? is not a registered"
 )
+MISSING_FILE = re.compile(r'External data path does not exist: "([^"]+)"')
 PLACE = re.compile(
     r"^(Load model from .*? failed:)?(/\S+:\d+ .*\) (?=[A-Z]))?"
 )  # the file, and a place in its own source
+WAY_OUT = (
+    "export the model with tensors for inputs, or measure a program that calls it: tftune search --metric-regex "
+    "'images/sec: ([0-9.]+)' -- python program.py"
+)
 # ONNX's names of types, as a session tells them, and NumPy's.
 DTYPES = {"float": "float32", "double": "float64", "string": "string", "bool": "bool", "float16": "float16"}
 DTYPES.update({"%sint%d" % (sign, bits): "%sint%d" % (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)})
@@ -54,6 +59,11 @@ def loaded(path: str, libraries: Iterable[str] = ()) -> Any:
         else:
             reason = PLACE.sub("", str(error).split(" : ")[-1])  # after its codes
             message = "ONNX Runtime cannot load it: %s" % reason
+            missing = MISSING_FILE.search(reason)
+            if missing:
+                advice = "put the missing file with its weights into the model's folder: %s" % os.path.basename(
+                    missing[1]
+                )
         raise WorkloadError(message, advice) from error
 
 
@@ -69,7 +79,7 @@ def model_inputs(path: str, libraries: Iterable[str] = ()) -> List[Report]:
         if kind not in DTYPES:
             raise WorkloadError(
                 "its input '%s' has the unsupported type %s" % (each.name, each.type),
-                "expected tensors of %s" % ", ".join(sorted(DTYPES)),
+                "expected tensors of %s; %s" % (", ".join(sorted(DTYPES)), WAY_OUT),
             )
         shape = [n if isinstance(n, int) else n or None for n in each.shape]
         is_unranked = not shape and in_file.get(each.name, shape) is None

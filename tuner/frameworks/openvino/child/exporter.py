@@ -11,6 +11,7 @@ from ....child.inputs import WorkloadError, copy_described, described_inputs, lo
 
 MODEL = "model.xml"
 NOISE = re.compile(r"Check |Exception from |FrontEnd API failed|Summary:|To facilitate ")
+MISSING_FILE = re.compile(r"externally stored data in file \(([^,]+),")
 ONNX = "model.onnx"
 FILES = (MODEL, ONNX)
 """What may lie in the folder of an export: one of them does."""
@@ -63,7 +64,11 @@ def read(path: str, libraries: "List[str]") -> Any:
     try:
         return with_libraries.read_model(os.path.realpath(path))
     except RuntimeError as error:
-        raise WorkloadError("OpenVINO cannot read it: %s" % words(error), "use a framework that runs it") from error
+        missing = MISSING_FILE.search(str(error))
+        advice = "use a framework that runs it"
+        if missing:
+            advice = "put the file with its weights, whole, into the model's folder: %s" % missing[1]
+        raise WorkloadError("OpenVINO cannot read it: %s" % words(error), advice) from error
 
 
 def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
