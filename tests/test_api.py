@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from IPython.core.formatters import HTMLFormatter
+from msgspec import structs
 
 import tuner
 from tests.command_line import ROOT
@@ -64,6 +65,22 @@ def test_a_study_is_what_the_command_line_shows(study: tuner.Study, storage: Pat
     assert study.report("md") == call("report", STUDY, "--storage", str(storage), "--format", "md")[1]
     assert study.deployment() == study.result.recommended.deployment
     assert len(study.trials()) == len(study.result.history)
+
+
+def test_the_variables_of_the_measurement_are_shown_and_applied(study: tuner.Study) -> None:
+    environment = {"LD_LIBRARY_PATH": "/opt/lib", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    runtime = study.result.runtime | {"onednn_enabled": False, "onednn_reason": "variable"}
+    under = tuner.Study(structs.replace(study.result, environment=environment, runtime=runtime))
+    shown = str(under)
+    assert "oneDNN off, Python" in shown
+    assert "with TF_ENABLE_ONEDNN_OPTS=0; measure again elsewhere" in shown
+    assert "LD_LIBRARY_PATH" not in shown + under.emit()
+    assert "export TF_ENABLE_ONEDNN_OPTS=0" in under.emit()
+    assert "with TF_ENABLE_ONEDNN_OPTS=0" in under.emit().split("export")[0]
+    machine = under.result.machine
+    expected = min(machine.logical_cpus, machine.cpu_quota or machine.logical_cpus)
+    assert under.deployment().measured_cpus == expected
+    assert under.deployment().own_env == study.deployment().env
 
 
 def test_a_notebook_shows_the_card(study: tuner.Study) -> None:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tests.conftest import DATA, QUIET
-from tests.frameworks import CATALOGUE
+from tests.frameworks import CATALOGUE, target_of
 from tuner.frameworks import registry
 from tuner.frameworks.tensorflow import auditing, reach
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job import proof
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
 from tuner.space.auditing import AuditCase, core_set
 from tuner.space.deployment import Deployment
+from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import verdict_on
+from tuner.stats.estimate import estimate
 from tuner.trial.audit import Auditor, Finding, Seen, unapplied
+from tuner.workload.workload import Workload
 
 BOUND = Binding(cpus=((0,), (1,)), warnings=())
 FREE = Binding(cpus=((0, 1), (0, 1)), warnings=())
@@ -222,3 +231,45 @@ def test_what_processes_showed_goes_into_the_conditions(machine: Machine) -> Non
     told_of = seen.added_to(QUIET)
     assert told_of.pinned == "pinned first"
     assert told_of.unlike_cores.startswith("2 processes: the cores of the processes are unlike")
+
+
+@pytest.mark.parametrize(
+    ("reaches", "speedup", "words"),
+    [
+        (True, 1.2, "has an effect"),
+        (None, 1.2, "has an effect"),
+        (False, 1.2, "chance or load, as it cannot act"),
+        (False, 1.05, "undecided"),
+        (False, 1.0, "no effect"),
+    ],
+)
+def test_a_knob_without_reach_has_no_effect_whatever_its_pair_shows(
+    reaches: bool | None, speedup: float, words: str
+) -> None:
+    scatter = 0.06 if words == "undecided" else 0.005
+    ratios = [math.log(speedup) + scatter * sign for sign in (-1, 0, 1)]
+    result = proof.KnobProof(
+        knob="omp_num_threads",
+        set_by="OMP_NUM_THREADS",
+        variable="OMP_NUM_THREADS",
+        reach=Reach(answer=reaches, evidence=""),
+        values=(1, 2),
+        verdict=verdict_on(estimate(ratios)),
+    ).result()
+    assert result.says == words
+
+
+def test_the_intervals_of_all_knobs_hold_together(
+    monkeypatch: pytest.MonkeyPatch, resnet50: Workload, tmp_path: Path
+) -> None:
+    """The level of each is corrected for their number."""
+    levels: list[float] = []
+    target = target_of(resnet50, tmp_path, python=Path(sys.executable), env={})
+    job = SimpleNamespace(
+        device=SimpleNamespace(check_idle=lambda: None), export=lambda **_: None, target=lambda: target
+    )
+    monkeypatch.setattr(proof, "machine_lock", contextlib.nullcontext)
+    monkeypatch.setattr(proof, "_contrasts", lambda _: iter([(f"knob{number}", 1, 2) for number in range(5)]))
+    monkeypatch.setattr(proof, "_prove", lambda *given: levels.append(given[-1]))
+    proof.prove(job, notify=lambda _: None)  # type: ignore[arg-type]
+    assert levels == pytest.approx([0.99] * 5)

@@ -313,3 +313,13 @@ def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path
     checked = tftune("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["helps"] is True
+
+
+def test_every_task_shows_which_variables_its_trials_do_not_inherit(
+    monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    code, _, error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")
+    assert (code, error) == (0, "ignored in the trials, though set in your environment: OMP_NUM_THREADS\n")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2] == ""

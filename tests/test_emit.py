@@ -358,3 +358,60 @@ def test_one_model_of_an_ensemble_is_given_its_share() -> None:
     assert cpus(shared, here(8, quota=2)) == "1"
     unit = emit(apart.members[0], Format.SYSTEMD, title=TITLE, machine=here(4), whole=apart)
     assert "CPUQuota" not in unit  # none was measured
+
+
+NO_SETTING = Deployment()
+
+
+@pytest.mark.parametrize(
+    ("machine", "compose", "systemd", "docker"),
+    [
+        (here(32, quota=1.5), {"cpus": 1.5}, ["CPUQuota=150%"], "docker run --cpus=1.5"),
+        (here(2, quota=0.3), {"cpus": 0.3}, ["CPUQuota=30%"], "docker run --cpus=0.3"),
+        (here(1, of=2), {"cpuset": "0"}, ["CPUAffinity=0"], "docker run --cpuset-cpus=0"),
+        (here(2), {}, [], ""),
+    ],
+)
+def test_the_defaults_are_kept_under_the_limit_that_they_were_measured_under(
+    machine: Machine, compose: dict[str, object], systemd: list[str], docker: str
+) -> None:
+    """They take their threads from the CPUs that they see."""
+
+    def written(format_: Format) -> str:
+        return emit(NO_SETTING, format_, title=TITLE, machine=machine)
+
+    service = yaml.safe_load(written(Format.COMPOSE))["services"]["program"]
+    assert service == {"image": "YOUR_IMAGE", **compose}
+    assert [line for line in written(Format.SYSTEMD).splitlines() if not line.startswith("#")] == systemd
+    assert docker in written(Format.DOCKER)
+    assert ("docker run" in written(Format.DOCKER)) == bool(docker)
+    read = yaml.safe_load(written(Format.K8S))
+    n_cpus = min(machine.logical_cpus, machine.cpu_quota or machine.logical_cpus)
+    assert read["env"] == []
+    assert read["resources"]["requests"]["cpu"] == read["resources"]["limits"]["cpu"] == f"{n_cpus:g}"
+
+
+INHERITED = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --x"}
+
+
+@pytest.mark.parametrize("format_", list(Format))
+@pytest.mark.parametrize("own", [PLAIN, NOTHING])
+def test_what_the_measurement_inherited_is_set_in_every_format(format_: Format, own: dict[str, str]) -> None:
+    text = emit(Deployment(env=own).under(INHERITED), format_, title=TITLE, ways=WAYS)
+    [line] = [line for line in text.splitlines() if "--tf_xla_auto_jit=2 --x" in line]
+    assert not line.startswith("#")
+    assert ("# Keep the defaults: there is nothing to set but the variables" in text) == (
+        not own and format_ is not Format.JSON
+    )
+
+
+def test_what_is_set_goes_before_what_was_inherited() -> None:
+    members = (Deployment(name="a", env=PLAIN), Deployment(name="b"))
+    deployment = Deployment(processes=2, members=members).under({"A": "1", "TF_NUM_INTEROP_THREADS": "7"})
+    assert deployment.of(0).env == {"A": "1", **PLAIN}
+    assert deployment.of(0).inherited == ("A",)
+    assert deployment.of(1).inherited == ("A", "TF_NUM_INTEROP_THREADS")
+    services = yaml.safe_load(emit(deployment, Format.COMPOSE, title=TITLE))["services"]
+    assert [service["environment"]["A"] for service in services.values()] == ["1", "1"]
+    assert Deployment.from_dict(deployment.to_dict()) == deployment
+    assert not Deployment().under({"A": "1"})  # nothing is recommended

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from tests.processes import gone, wait_until
 from tuner.deploy import program, remembered
 from tuner.deploy.program import copies
 from tuner.errors import BadInputError
+from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.cpulist import format_list
 from tuner.machine.host import Machine
 from tuner.space.deployment import Deployment
@@ -100,6 +102,38 @@ def test_copies_on_unlike_cores_are_noted(monkeypatch: pytest.MonkeyPatch, machi
     assert program.unlike_copies(Deployment(processes=2)) == []
     monkeypatch.setattr(program, "detect", lambda: machine)
     assert program.unlike_copies(Deployment(processes=2, cpu_sets=("0", "1"))) == []
+
+
+def test_what_the_study_inherited_is_set_unless_the_shell_has_another_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = setting(tmp_path, env={"A": "0"}, inherited=["A"])
+    monkeypatch.delenv("A", raising=False)
+    unset = run(file, "--", sys.executable, "-c", TELL)
+    assert (json.loads(unset.stdout)["env"], unset.stderr) == ("0", "")
+    monkeypatch.setenv("A", "1")
+    other = run(file, "--", sys.executable, "-c", TELL)
+    assert json.loads(other.stdout)["env"] == "1"
+    assert other.stderr == ("tftune: A is 1 here, and was 0 in the measurement: unset it, or search again with it\n")
+    monkeypatch.setenv("A", "0")
+    assert run(file, "--", "true").stderr == ""
+
+
+def test_fewer_cpus_than_were_measured_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(allowed: set[int], quota: float | None, **parts: Any) -> list[str]:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
+        monkeypatch.setattr(program, "read_limits", lambda: CgroupLimits(cpu_quota=quota, memory_bytes=None))
+        return program.differences(Deployment(**parts))
+
+    assert notes({1}, None, measured_cpus=2) == [
+        "measured on 2 CPUs, and only 1 CPU may be busy here: search again under this limit"
+    ]
+    [of_quota] = notes({0, 1}, 0.3, measured_cpus=1.5)
+    assert of_quota.startswith("measured on 1.5 CPUs, and only 0.3 CPUs may be busy here")
+    assert notes({0, 1, 2}, None, measured_cpus=2) == notes({0, 1}, 1.5, measured_cpus=1.5) == []
+    assert notes({0}, None) == []  # an earlier file does not say
+    assert notes({0}, None, measured_cpus=2, cpus="0") == []  # it needs no more than its own
+    assert len(notes({0, 1}, 1.0, measured_cpus=2, processes=2, cpu_sets=("0", "1"))) == 1
 
 
 def test_the_worst_exit_code_is_returned_and_each_message_is_shown(tmp_path: Path) -> None:

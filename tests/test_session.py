@@ -360,6 +360,12 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
     words = r"different environment \(LD_PRELOAD is libtcmalloc.so there, and not set here\)"
     with pytest.raises(BadInputError, match=words):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
+    other = SimpleNamespace(subject=subject, environment={"LD_PRELOAD": "other.so", "TF_XLA_FLAGS": "--a"})
+    with pytest.raises(BadInputError) as refused:
+        refuse_elsewhere(record.attributes(), other)  # type: ignore[arg-type]
+    assert refused.value.hint == (
+        "set LD_PRELOAD=libtcmalloc.so and unset TF_XLA_FLAGS, as the study had it, or run a new search"
+    )
     record.put("described", described | {"device": {"name": "gpu:1", "model": "NVIDIA Fake 100"}})
     with pytest.raises(BadInputError, match=r"different device \(kind is gpu there, and cpu here\)"):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]

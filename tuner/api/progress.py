@@ -85,9 +85,6 @@ class SearchShown(VerificationShown):
         else:
             for line in terminal.searched_lines(subject):
                 self._console.print(line, soft_wrap=True)
-        if job.ignored_variables:
-            ignored = ", ".join(job.ignored_variables)
-            self._console.print(f"ignored in the trials, though set in your environment: {ignored}")
 
     def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         # As one line: a table's rows begin with a number, and no part of this is to look like one.

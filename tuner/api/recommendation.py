@@ -166,6 +166,7 @@ def _verify(
         ComparedSetting(name=text, setting=each, deployment=job.space.deployment(each))
         for text, each in ((job.space.default, default), ("rules", setting))
     )
+    job.tell_notes(events.notice)
     with machine_lock(wait=wait, on_wait=events.waiting):
         return comparing.describe(comparing.measure(job, a, b, checked, events=events))
 

@@ -85,6 +85,8 @@ def run(
 ) -> None:
     """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.
 
+    Variables that the study inherited from its environment are set as well, unless yours has a value of its own.
+
     A single copy replaces this process. The lines of several are printed with their numbers, signals go to all of them,
     and where one fails the others are ended; the exit code is the worst. Each finds its number in TFTUNE_INSTANCE, and
     of an ensemble the name of its model in TFTUNE_MODEL.
@@ -99,7 +101,7 @@ def run(
         deployment, better = _of_study(study, storage, groups=instances)
     group = program.copies(deployment, command)
     _point(better)
-    for note in [*code_notes(deployment), *program.unlike_copies(deployment)]:
+    for note in [*code_notes(deployment), *program.unlike_copies(deployment), *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()
     if len(group) == 1:

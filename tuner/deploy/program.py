@@ -24,6 +24,7 @@ from tuner import inherited
 from tuner.child.guard import default_signals
 from tuner.devices.gpu import VISIBLE
 from tuner.errors import BadInputError
+from tuner.machine.cgroup import read_limits
 from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.exits import ended_text
@@ -72,8 +73,9 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     """Return the copies of a program that a deployment asks for.
 
     Their numbers are put in the place of `{instance}`, sums with them in the place of such as `{8500+instance}`, and
-    the names of an ensemble's models in the place of `{model}`. Raises BadInputError where they are to use CPUs that
-    this process may not, and for a number of two digits after other digits.
+    the names of an ensemble's models in the place of `{model}`. What the user's environment says otherwise than that of
+    the measurement stays. Raises BadInputError where they are to use CPUs that this process may not, and for a number
+    of two digits after other digits.
     """
     _check_numbers(words, deployment.processes)
     allowed = os.sched_getaffinity(0)
@@ -92,7 +94,7 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
             Copy(
                 number=number,
                 words=tuple(_filled(_summed(word, number), own) for word in words),
-                env={**_gpu_env(deployment), **part.env, **own_variables(deployment, number)},
+                env={**_gpu_env(deployment), **_own_env(part), **own_variables(deployment, number)},
                 cpus=cpus,
             )
         )
@@ -116,10 +118,38 @@ def _summed(word: str, number: int) -> str:
     return _SUM.sub(lambda found: str(int(found[1] or found[2]) + number), word)
 
 
+def differences(deployment: Deployment) -> list[str]:
+    """Return in what this process has less, or other, than what was measured, a note each; none where it is alike."""
+    here = inherited.environment()
+    parts = [deployment.of(number) for number in range(deployment.processes)]
+    measured = {name: value for part in parts for name, value in part.inherited_env.items()}
+    notes = [
+        f"{name} is {here[name]} here, and was {value} in the measurement: unset it, or search again with it"
+        for name, value in measured.items()
+        if here.get(name, value) != value
+    ]
+    own_sets = [deployment.cpus_of(number) for number in range(deployment.processes)]
+    own_cpus = frozenset[int]().union(*(parse_list(text) for text in own_sets if text is not None))
+    n_used = deployment.measured_cpus or 0.0
+    n_used = n_used if None in own_sets else min(n_used, len(own_cpus))
+    n_cpus, quota = len(os.sched_getaffinity(0)), read_limits().cpu_quota
+    n_busy = n_cpus if quota is None else min(n_cpus, quota)
+    if n_busy < n_used:
+        used, busy = (f"{n:g} CPU{'' if n == 1 else 's'}" for n in (n_used, n_busy))
+        notes.append(f"measured on {used}, and only {busy} may be busy here: search again under this limit")
+    return notes
+
+
 def unlike_copies(deployment: Deployment) -> list[str]:
     """Return how the cores of copies differ on this machine, as a note; none where they are alike."""
     differ = unlike(deployment.cpu_sets, detect().kind_by_core) if deployment.cpu_sets else None
     return [] if differ is None else [differ]
+
+
+def _own_env(part: Deployment) -> dict[str, str]:
+    """Return the variables of a process, without the inherited ones for which the user's environment has a value."""
+    here = inherited.environment()
+    return part.own_env | {name: value for name, value in part.inherited_env.items() if name not in here}
 
 
 def _gpu_env(deployment: Deployment) -> dict[str, str]:

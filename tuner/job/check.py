@@ -6,8 +6,9 @@ A check is another session of its study: what it finds is kept there, and the ve
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -244,14 +245,25 @@ def refuse_elsewhere(stored: Attributes, job: Job) -> None:
         changed.append(f"machine ({comparable.machine_difference(there.machine, here.machine)})")
     if there.device_identity != here.device_identity:
         changed.append(f"device ({comparable.difference(there.device_identity, here.device_identity)})")
-    if there.runtime["id"] != here.runtime["id"]:
-        changed.append(f"build ({comparable.build_difference(there.runtime, here.runtime)})")
     if there.workload.fingerprint != here.workload.fingerprint:
         changed.append(f"workload ({comparable.workload_difference(there.workload, here.workload)})")
+    is_here = not changed
+    if there.runtime["id"] != here.runtime["id"]:
+        changed.append(f"build ({comparable.build_difference(there.runtime, here.runtime)})")
     if environment != job.environment:
         changed.append(f"environment ({comparable.difference(environment, job.environment)})")
     if changed:
+        hint = "its results are not comparable here: run a new search, or `tftune compare` the two settings"
+        if is_here and environment != job.environment:  # on which the build may depend
+            hint = f"{_way_back(environment, job.environment)}, as the study had it, or run a new search"
         raise BadInputError(
-            f"study {stored.study} was measured with a different {' and a different '.join(changed)}",
-            "its results are not comparable here: run a new search, or `tftune compare` the two settings",
+            f"study {stored.study} was measured with a different {' and a different '.join(changed)}", hint
         )
+
+
+def _way_back(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Return what to set and unset to have the environment of a study again."""
+    to_set = [f"{name}={shlex.quote(value)}" for name, value in there.items() if here.get(name) != value]
+    to_unset = [name for name in here if name not in there]
+    steps = {"set": to_set, "unset": to_unset}
+    return " and ".join(f"{verb} {' '.join(names)}" for verb, names in steps.items() if names)

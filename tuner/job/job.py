@@ -157,7 +157,9 @@ class Job:
         )
 
     def tell_notes(self, notify: Callable[[str], None]) -> None:
-        """Call `notify` with each of the notes."""
+        """Call `notify` with each of the notes, and before these with the variables that trials do not inherit."""
+        if self.ignored_variables:
+            notify(f"ignored in the trials, though set in your environment: {', '.join(self.ignored_variables)}")
         for note in self.notes:
             notify(note)
 

@@ -27,6 +27,7 @@ from tuner.trial.launcher import StartResult, start_together
 from tuner.trial.outcome import ReadyReport, TrialFailure
 
 _PLAN = PairPlan(min_blocks=3, max_blocks=10)
+_LEVEL = 0.95  # of all intervals together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,9 @@ class KnobProof:
         """Return what the pair says, in words."""
         if self.verdict is None:
             return self.failure
+        shown = "has an effect" if self.reach.answer is not False else "chance or load, as it cannot act"
         return {VerdictCode.NO_DIFFERENCE: "no effect", VerdictCode.UNDECIDED: "undecided"}.get(
-            self.verdict.code, "has an effect"
+            self.verdict.code, shown
         )
 
 
@@ -81,6 +83,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
     `notify` is called with a line before each.
     """
     contrasts = list(_contrasts(job))
+    level = 1 - (1 - _LEVEL) / max(1, len(contrasts))  # Bonferroni: else chance moves one of many knobs
     proofs = []
     with machine_lock():
         job.device.check_idle()
@@ -89,7 +92,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
         launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda _, *shown: job.see(*shown)))
         for number, (name, low, high) in enumerate(contrasts, start=1):
             notify(f"{number}/{len(contrasts)}: comparing {name}={low} with {name}={high}")
-            proofs.append(_prove(job, launcher, name, (low, high)))
+            proofs.append(_prove(job, launcher, name, (low, high), level))
     return proofs
 
 
@@ -107,7 +110,7 @@ def _contrasts(job: Job) -> Iterator[tuple[str, Value, Value]]:
             yield name, domain[0], domain[-1]
 
 
-def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value]) -> KnobProof:
+def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value], level: float) -> KnobProof:
     # For example, two operators that happen to share two CPUs would hide the effect of another knob.
     fixed = {n: v for n, v in job.framework.fixed_while_proving(name).items() if n in job.space.domains}
     quiet = job.space.reference.with_values(**fixed)
@@ -132,7 +135,7 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
             _finding(job, each, deployment, name) for each, (_, deployment) in zip(started, requests, strict=True)
         ]
         known_findings = tuple(finding for finding in findings if finding is not None)
-        pair = _measure(started)
+        pair = _measure(started, level)
     except (TrialFailure, ReferenceLost) as failure:
         return replace(proof, failure=str(failure))
     finally:
@@ -142,17 +145,17 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
         proof,
         reach=_combined(proof.reach, known_findings),
         findings=known_findings,
-        verdict=verdict_on(_estimate(pair, settings)),
+        verdict=verdict_on(_estimate(pair, settings), level=level),
         timed_s=pair.timed_s,
     )
 
 
-def _measure(started: list[StartResult]) -> Pair:
+def _measure(started: list[StartResult], level: float) -> Pair:
     low, high = (each.process for each in started)
     settings = [each.setting for each in started]
 
     def enough(pair: Pair) -> bool:
-        return verdict_on(_estimate(pair, settings)).code is not VerdictCode.UNDECIDED
+        return verdict_on(_estimate(pair, settings), level=level).code is not VerdictCode.UNDECIDED
 
     steps = [each.facts.step_s for each in started if each.facts is not None]
     return measure_pair(low, high, _PLAN, step_s=(steps[0], steps[1]), enough=enough)

@@ -33,7 +33,7 @@ from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
-_MAX_MARGIN = 0.5
+_MIN_MARGIN, _MAX_MARGIN = 0.001, 0.5
 LAUNCHERS = ("fork", "fresh")
 KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
@@ -159,6 +159,9 @@ def check_margin(margin: float) -> None:
             f"the margin is {100 * margin:g} %",
             f"expected more than 0 and at most {100 * _MAX_MARGIN:g} %, such as 2 %",
         )
+    if margin < _MIN_MARGIN:  # a share that was typed as a percentage
+        meant = max(100 * margin, _MIN_MARGIN)
+        raise BadInputError(f"a margin of {100 * margin:g} % cannot be measured", f"did you mean {100 * meant:g} %?")
 
 
 def find_workload(spec: WorkloadSpec) -> tuple[Framework, Workload]:

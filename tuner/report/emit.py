@@ -23,6 +23,7 @@ MODEL = "TFTUNE_MODEL"
 _FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
 _NOTHING = "Keep the defaults: there is nothing to set."
 _ONE_PROCESS = "A single process keeps the defaults."
+_ONLY_INHERITED = "Keep the defaults: there is nothing to set but the variables that they were measured with."
 _ONLY_GPU = "Keep the defaults: there is nothing to set but the GPU that it was measured on."
 
 Session = Callable[[Deployment], list[str]]
@@ -182,9 +183,9 @@ def shared_note(deployment: Deployment) -> str:
 def _notes(deployment: Deployment, *, is_best: bool) -> list[str]:
     """Return what is to be done; that nothing is, only of what `is_best`."""
     if not deployment:
-        nothing = _NOTHING if deployment.gpu is None else _ONLY_GPU
+        nothing = _ONLY_INHERITED if deployment.inherited else _NOTHING if deployment.gpu is None else _ONLY_GPU
         return [nothing if is_best else _ONE_PROCESS]
-    notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
+    notes = [] if deployment.own_env or deployment.options or deployment.cpus else ["Keep the default threads."]
     notes += [processes_note(deployment)] if deployment.processes > 1 else []
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
     notes += [shared_note(deployment)] if deployment.shared_batch else []
@@ -237,7 +238,7 @@ def _single(value: str) -> str:
 def _docker(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
     notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
     options = limit.docker_options(deployment)
-    if deployment and options:
+    if options:
         which = "Each container" if deployment.processes > 1 else "The container"
         notes.append(f"{which} needs no more than was measured: docker run {' '.join(options)}")
     if deployment.gpu is not None:
@@ -385,8 +386,7 @@ def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     return _commented(notes + before, [*lines, *([""] if lines and session else []), *session])
 
 
-def _json(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
-    del notes  # JSON has no comments
+def _json(deployment: Deployment, *_: object) -> str:  # which has no comments
     return json.dumps(deployment.to_dict(), indent=2) + "\n"
 
 

@@ -29,6 +29,11 @@ class CpuLimit:
         mask = machine.affinity if machine.logical_cpus < machine.online_cpus else None
         return cls(quota=machine.cpu_quota, mask=mask, n_cpus=machine.logical_cpus)
 
+    @property
+    def busy_cpus(self) -> float | None:
+        """Return how many CPUs could be busy at once; None where that is not known."""
+        return min((each for each in (self.quota, self.n_cpus) if each is not None), default=None)
+
     def cpus_each(self, deployment: Deployment) -> list[float | None]:
         """Return how many CPUs each process of a deployment could keep busy: no more than it was kept to, or its share.
 
@@ -36,7 +41,7 @@ class CpuLimit:
         """
         sets = [deployment.cpus_of(number) for number in range(deployment.processes)]
         widths = [self.n_cpus if cpus is None else len(parse_list(cpus)) for cpus in sets]
-        total = min((each for each in (self.quota, self.n_cpus) if each is not None), default=math.inf)
+        total = math.inf if self.busy_cpus is None else self.busy_cpus
         whole = sum(width or 0 for width in widths)
         return [None if width is None else _thousandths(min(width, total * (width / whole))) for width in widths]
 

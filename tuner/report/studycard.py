@@ -15,9 +15,10 @@ from tuner.report.deciding import deciding, observation, searching
 from tuner.report.emit import Format, Ways, emit
 from tuner.report.expectation import expectation_rows
 from tuner.report.layout import percent, plural, rate_text
+from tuner.report.limit import CpuLimit
 from tuner.report.pointer import study_words
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
-from tuner.report.terminal import place_text
+from tuner.report.terminal import build_text, place_text
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -179,18 +180,26 @@ def snippet(
         deployment = replace(deployment, arguments=changed)
     framework = study.framework
     ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
-    machine = study.machine if deployment else None  # what sets nothing needs no limits
-    facts = _facts(study, advice)
-    return emit(deployment, format_, title=title, facts=facts, ways=ways, machine=machine, better=better, whole=whole)
+    return emit(
+        deployment,
+        format_,
+        title=title,
+        facts=_facts(study, advice),
+        ways=ways,
+        machine=study.machine,  # for the defaults, too: they take their threads from the CPUs that they see
+        better=better,
+        whole=whole,
+    )
 
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
-    """Return what applies the advice, on the GPU that it was measured on where that is a GPU."""
+    """Return what applies the advice as it was measured: under its variables, and on its GPU if that is a GPU."""
+    deployment = replace(advice.deployment.under(study.variables), measured_cpus=CpuLimit.of(study.machine).busy_cpus)
     device = study.device
     if "index" not in device:
-        return advice.deployment
+        return deployment
     gpu = str(device["index"]) if device.get("slice_index") is None else str(device["uuid"])
-    return replace(advice.deployment, gpu=gpu)
+    return replace(deployment, gpu=gpu)
 
 
 def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
@@ -306,7 +315,7 @@ def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) 
 def where(study: StudyResult) -> str:
     """Return what a result is valid for: cores, limit and build, and how the workload has changed the cores."""
     pinned = "".join(f"{each.found}; " for each in study.warnings if each.code is Code.PINNED)
-    return f"{pinned}{place_text(study)}, {study.framework.build_lines(study.runtime)[0]}"
+    return f"{pinned}{place_text(study)}, {build_text(study)}"
 
 
 def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:

@@ -94,7 +94,7 @@ def searched_lines(subject: Subject) -> list[Text]:
     active = [name for name, knob in subject.knobs.items() if knob.active and len(knob.values) > 1]
     inactive = [name for name, knob in subject.knobs.items() if not knob.active]
     lines = [
-        Text(f"on {place_text(subject)}, {subject.framework.build_lines(subject.runtime)[0]}"),
+        Text(f"on {place_text(subject)}, {build_text(subject)}"),
         Text(f"searching {plural(subject.points, 'setting')} of {', '.join(active)}, and the recommended ones"),
     ]
     if inactive:
@@ -106,6 +106,13 @@ def place_text(subject: Subject) -> str:
     """Return what computes: the cores, or a device of its own and the cores beside it."""
     model = subject.device.get("model")
     return cores_text(subject.machine) if model is None else f"{model}, {cores_text(subject.machine)}"
+
+
+def build_text(subject: Subject) -> str:
+    """Return the build, and the inherited variables that change its timings."""
+    variables = [f"{name}={value}" for name, value in subject.variables.items()]
+    build = subject.framework.build_lines(subject.runtime)[0]
+    return f"{build}, with {' '.join(variables)}" if variables else build
 
 
 def cores_text(machine: Machine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.devices.gpu import showing
@@ -22,7 +22,9 @@ class Deployment:
     each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. `shared_batch`
     is the number of items that they share out among them, 0 where each has batches of its own. Of an ensemble each
     process has a deployment of its own, in `members`, with the `name` of its model. `gpu` is the GPU that the program
-    is to see: its number as `nvidia-smi` counts, or the name of a MIG slice; None where it needs none.
+    is to see: its number as `nvidia-smi` counts, or the name of a MIG slice; None where it needs none. `inherited` are
+    the names of those variables in `env` that nothing recommends: what was measured had them from its environment.
+    `measured_cpus` is how many CPUs could be busy at once there, None where that is not known.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -36,6 +38,25 @@ class Deployment:
     name: str = ""
     members: tuple[Deployment, ...] = ()
     gpu: str | None = None
+    inherited: tuple[str, ...] = ()
+    measured_cpus: float | None = field(default=None, compare=False)  # it changes nothing of what is set
+
+    def under(self, environment: Mapping[str, str]) -> Deployment:
+        """Return it with the variables that the measured processes inherited, beside its own."""
+        if self.members:
+            return replace(self, members=tuple(each.under(environment) for each in self.members))
+        inherited = tuple(name for name in environment if name not in self.env)
+        return replace(self, env={**environment, **self.env}, inherited=inherited)
+
+    @property
+    def own_env(self) -> dict[str, str]:
+        """Return the variables without those that are only inherited."""
+        return {name: value for name, value in self.env.items() if name not in self.inherited}
+
+    @property
+    def inherited_env(self) -> dict[str, str]:
+        """Return the variables that are only inherited."""
+        return {name: value for name, value in self.env.items() if name in self.inherited}
 
     @property
     def gpu_env(self) -> dict[str, str]:
@@ -59,8 +80,10 @@ class Deployment:
         return self.cpu_sets[number] if self.cpu_sets else self.cpus
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to apply."""
-        return bool(self.env or self.options or self.arguments or self.cpus or self.processes > 1 or self.streams > 1)
+        """Return whether there is anything to apply, beside what was inherited."""
+        return bool(
+            self.own_env or self.options or self.arguments or self.cpus or self.processes > 1 or self.streams > 1
+        )
 
     def __or__(self, other: Deployment) -> Deployment:
         """Return both together, the other's values first of all; libraries that either preloads are all preloaded."""
@@ -96,6 +119,8 @@ class Deployment:
         data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
         data |= {"name": self.name} if self.name else {}
         data |= {"gpu": self.gpu} if self.gpu is not None else {}
+        data |= {"inherited": list(self.inherited)} if self.inherited else {}
+        data |= {"measured_cpus": self.measured_cpus} if self.measured_cpus is not None else {}
         data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
         return data | ({"streams": self.streams} if self.streams > 1 else {})
 
@@ -121,4 +146,6 @@ class Deployment:
             name=data.get("name", ""),
             members=tuple(cls.from_dict(each) for each in data.get("members", ())),
             gpu=data.get("gpu"),
+            inherited=tuple(data.get("inherited", ())),
+            measured_cpus=data.get("measured_cpus"),
         )

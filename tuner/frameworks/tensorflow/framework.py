@@ -77,7 +77,9 @@ class TensorFlow(framework.Framework):
         """Return what to tell of a build."""
         pools = {"threadpool": "Eigen thread pool", "openmp": "OpenMP"}
         pool = pools.get(build["onednn_runtime"], build["onednn_runtime"])
-        onednn = f"oneDNN {build['onednn']} on {pool}" if build["onednn_runtime"] else "oneDNN off"
+        is_off = build.get("onednn_enabled") is False  # whatever it said: Eigen's products use it, too
+        is_off |= not build["onednn_runtime"]
+        onednn = "oneDNN off" if is_off else f"oneDNN {build['onednn']} on {pool}"
         onednn += " (off by default)" if is_off_by_default(build) else ""
         return [
             f"TensorFlow {build['tensorflow']}, {onednn}, Python {build['python']}",

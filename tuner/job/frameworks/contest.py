@@ -205,7 +205,8 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
             each.failure = each.failure or contest.store.failure(each)
         contest.ended = contest.store.ended or contest.ended
         contest.batches = sorted({*batches, *contest.store.batch_sizes})
-    contest.reference.job.tell_notes(events.notice)
+    ignored = sorted({name for each in contest.participants for name in each.job.ignored_variables})
+    replace(contest.reference.job, ignored_variables=ignored).tell_notes(events.notice)
     return contest
 
 
