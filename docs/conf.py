@@ -18,6 +18,7 @@ include_patterns = [
     "docs/*.md",
     "docs/*.ipynb",
     "results/*.md",
+    "results/cores16/*.md",
     "results/frameworks/*.md",
     "results/gpu/*/*.md",
     "results/overhead/*.md",
