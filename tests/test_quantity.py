@@ -80,6 +80,15 @@ def test_limits_of_a_search_take_units() -> None:
         parse_request(SearchRequest(workload=WorkloadSpec(words=("mlp",)), max_p99_ms="50W"), stores=False)
 
 
+def test_several_pins_may_stand_in_one_option() -> None:
+    request = SearchRequest(
+        workload=WorkloadSpec(words=("mlp",)), pins=["inter_op=1,cpus=0", "batch_size=4 intra_op=1"]
+    )
+    assert parse_request(request, stores=False).pins == {
+        "inter_op": "1", "cpus": "0", "batch_size": "4", "intra_op": "1",
+    }  # fmt: skip
+
+
 def test_the_api_takes_the_same() -> None:
     assert workload_spec("mlp", rate="600/min").rate == workload_spec("mlp", rate=10).rate == 10
     assert margin_share("3%") == margin_share("3") == 0.03
