@@ -147,6 +147,27 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
         shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("kill -XCPU $$", "raise the limit on CPU time, see ulimit -t"),
+        ("kill -KILL $$", "free some memory, or raise the container's limit"),
+        ("sh -c 'kill -KILL $$'; exit 137", "free some memory, or raise the container's limit"),
+        (
+            "echo 'numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB'; exit 1",
+            "let the command take less",
+        ),
+        ("exec python3 -c 'raise MemoryError'", "free some memory, or let the command take less"),
+        (": {batch_size}; exec python3 -c 'raise MemoryError'", "free some memory, or give a smaller --batch-size"),
+        ("exit 3", "fix the command, or --metric-regex"),
+    ],
+)
+def test_what_to_do_about_a_command_fits_how_it_ended(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
+    assert caught.value.hint.endswith(hint)
+
+
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
     launcher = shell(
         tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; setsid sleep 601 & echo rate: 1; wait", deadline_s=5.0
