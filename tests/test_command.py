@@ -63,6 +63,12 @@ def test_numbers_are_found_in_what_was_printed(pattern: str, output: str, number
     assert Command(words=("run",), pattern=pattern).read(output).values == numbers
 
 
+def test_a_variable_in_front_of_a_program_is_told_how_to_be_written(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.json").write_text('{"env": {}, "arguments": {}, "cpus": null}')
+    code, _, err = call("run", str(tmp_path / "s.json"), "--", "FOO=1", "true", "a b")
+    assert (code, err.partition("; ")[2]) == (2, "to set a variable write: env FOO=1 true 'a b'")
+
+
 def test_the_scripts_among_the_words_are_part_of_what_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 import shutil
 import sys
@@ -326,7 +327,7 @@ def _batch_sizes(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        sizes = [int(part) for part in text.split(",")]
+        sizes = [int(part) for part in words(text)] or [int(text)]
     except ValueError:
         raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
     if min(sizes) < 1:
@@ -360,7 +361,10 @@ def interpreter(text: str | None) -> Path:
     """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
     if text is None:
         return Path(sys.executable)
-    executable = shutil.which(text)
+    of_environment = f"{text}/bin/python"
+    executable = shutil.which(of_environment if os.path.isfile(of_environment) else text)  # noqa: PTH113  # as it may be forbidden
     if executable is None:
-        raise BadInputError(f"no interpreter at {text}", "give --python the path of a Python executable")
+        is_line = len(text.split()) > 1 and shutil.which(text.split()[0]) is not None
+        what = "alone, without arguments" if is_line else "of a Python executable"
+        raise BadInputError(f"no interpreter at {text}", f"give --python the path {what}")
     return Path(executable).absolute()
