@@ -48,9 +48,9 @@ def shadow(env: Mapping[str, str], log: str) -> str | None:
         if any(Path(folder).glob("*.dist-info")):  # what is installed there is what is meant
             continue
         for module in modules:
-            if Path(folder, f"{module}.py").is_file():
+            file = os.path.join(folder or ".", f"{module}.py")  # noqa: PTH118  # pathlib's leaves out the ./
+            if os.path.isfile(file):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
                 own = f"Python's {module}" if module in sys.stdlib_module_names else f"the package {module}"
-                file = os.path.join(folder or ".", f"{module}.py")  # noqa: PTH118  # pathlib's leaves out the ./
                 return f"{file}, found through PYTHONPATH, takes the place of {own}"
     return None
 
