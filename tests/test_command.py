@@ -63,6 +63,12 @@ def test_numbers_are_found_in_what_was_printed(pattern: str, output: str, number
     assert Command(words=("run",), pattern=pattern).read(output).values == numbers
 
 
+def test_a_variable_in_front_of_a_program_is_told_how_to_be_written(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.json").write_text('{"env": {}, "arguments": {}, "cpus": null}')
+    code, _, err = call("run", str(tmp_path / "s.json"), "--", "FOO=1", "true", "a b")
+    assert (code, err.partition("; ")[2]) == (2, "to set a variable write: env FOO=1 true 'a b'")
+
+
 def test_the_scripts_among_the_words_are_part_of_what_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +151,27 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
     assert message in caught.value.message
     with pytest.raises(BadInputError, match="cannot measure the command:"):
         shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("kill -XCPU $$", "raise the limit on CPU time, see ulimit -t"),
+        ("kill -KILL $$", "free some memory, or raise the container's limit"),
+        ("sh -c 'kill -KILL $$'; exit 137", "free some memory, or raise the container's limit"),
+        (
+            "echo 'numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB'; exit 1",
+            "let the command take less",
+        ),
+        ("exec python3 -c 'raise MemoryError'", "free some memory, or let the command take less"),
+        (": {batch_size}; exec python3 -c 'raise MemoryError'", "free some memory, or give a smaller --batch-size"),
+        ("exit 3", "fix the command, or --metric-regex"),
+    ],
+)
+def test_what_to_do_about_a_command_fits_how_it_ended(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
+    assert caught.value.hint.endswith(hint)
 
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK as COMMAND_FRAMEWORK
 from tuner.frameworks.probing import ProbedPackage, locate, run_probe
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.exits import ended_text, last_words, reason_in, remedy
 from tuner.paths import COMMAND
-from tuner.trial.outcome import Status, way_out
+from tuner.trial.outcome import KERNELS_MEMORY, Status, way_out
 
 OMP_15 = "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized."
 SHADOW = "raise SystemExit('a file of the user was run')\n"
@@ -105,7 +106,57 @@ def test_an_error_of_the_system_has_its_own_way_out(error: OSError, hint: str) -
     assert hint in system_hint(error)
 
 
+def test_memory_that_a_container_limits_is_to_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = CgroupLimits(cpu_quota=None, memory_bytes=900 << 20)
+    monkeypatch.setattr("tuner.machine.cgroup.read_limits", lambda: limit)
+    hint = "raise the container's memory limit of 900 MiB, or give a smaller --batch-size"
+    assert way_out(Status.OOM, f"oom: {KERNELS_MEMORY}", otherwise="x") == hint
+    other = "free some memory, or let it take less"  # such as of a GPU
+    assert way_out(Status.OOM, "RESOURCE_EXHAUSTED", otherwise="x", less="let it take less") == other
+    monkeypatch.setattr("tuner.machine.cgroup.read_limits", lambda: CgroupLimits(cpu_quota=None, memory_bytes=None))
+    assert "free some memory, or give" in way_out(Status.OOM, KERNELS_MEMORY, otherwise="x")
+
+
+@pytest.mark.parametrize(
+    ("module", "is_found"),
+    [("typing", True), ("json", True), ("rich", True), ("numpy", True), ("mine", False), ("test", False)],
+)
+def test_a_file_in_the_place_of_a_module_is_found_through_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, is_found: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"{module}.py").touch()
+    log = f'File "{tmp_path}/./{module}.py", line 1, in <module>\nRuntimeError'
+    found = inherited.shadow({"PYTHONPATH": "/none:."}, log) or ""
+    assert found.startswith(f"./{module}.py, found through PYTHONPATH, takes the place of ") == is_found
+    assert bool(inherited.shadow({"PYTHONPATH": "."}, f"module '{module}' has no attribute 'x'")) == is_found
+    assert inherited.shadow({"PYTHONPATH": "."}, "RuntimeError: another reason") is None
+    assert inherited.shadow({"PYTHONPATH": ""}, log) is inherited.shadow({}, log) is None
+    (tmp_path / "mine-1.0.dist-info").mkdir()  # what is installed there is what is meant
+    assert inherited.shadow({"PYTHONPATH": "."}, log) is None
+
+
+def test_an_interpreter_whose_path_hides_a_module_is_not_the_one_to_blame(tmp_path: Path) -> None:
+    (tmp_path / "typing.py").write_text("raise RuntimeError('mine')\n")
+    subject = ProbedPackage(title="X", package="x", install="x", folder=tmp_path)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(
+        BadInputError, match=r"does not start: RuntimeError: mine; .*takes the place of Python's typing"
+    ):
+        locate(Path(sys.executable), env, subject)
+    (tmp_path / "typing.py").rename(tmp_path / "rich.py")
+    (tmp_path / "probe.py").write_text(
+        "from tftune.child import probe_result\ndef look(_):\n    import rich\n"
+        "def main(arguments):\n    probe_result.write(arguments, look)\n"
+    )
+    with pytest.raises(BadInputError, match=r"X does not work in .*: mine; .*place of the package rich; rename it, or"):
+        run_probe(Path(sys.executable), env, subject, {})
+
+
 def test_a_failure_has_the_way_out_of_its_kind() -> None:
+    assert "ulimit -t" in way_out(Status.CRASHED, ended_text(-24), otherwise="x")
+    assert "free some memory" in way_out(Status.CRASHED, ended_text(137), otherwise="x")
+    assert way_out(Status.CRASHED, ended_text(-11), otherwise="x") == "x"
     assert "--trial-timeout" in way_out(Status.TIMEOUT, "no answer", otherwise="x")
     assert "TMPDIR" in way_out(Status.FAILED, "OSError: [Errno 28] No space left on device", otherwise="x")
     assert way_out(Status.FAILED, "ValueError", otherwise="x") == "x"

@@ -20,8 +20,10 @@ from tests.frameworks import cached_folder
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.machine.cgroup import CgroupLimits
 from tuner.trial import exporting
 from tuner.trial.exporting import contents_of, export, is_complete, publish
+from tuner.trial.outcome import KERNELS_MEMORY, Status, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import find, load
 
@@ -150,6 +152,32 @@ def test_an_export_keeps_to_the_deadline_of_a_trial_and_tells_that_it_began(tmp_
     assert last.endswith(
         "the model was not made within 3 s; give it more time, once, as it is kept: --trial-timeout 10m"
     )
+
+
+class OutOfMemory:
+    """A process that the kernel kills while it writes a model."""
+
+    def __init__(self, *_: object) -> None:
+        """Take what a process is made with."""
+
+    def report(self, _: str) -> None:
+        raise TrialFailure(Status.OOM, KERNELS_MEMORY)
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+
+def test_memory_that_does_not_hold_an_export_may_be_taken_by_inputs(
+    stock: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(exporting, "ChildProcess", OutOfMemory)
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
+    limit = CgroupLimits(cpu_quota=None, memory_bytes=900 << 20)
+    monkeypatch.setattr("tuner.machine.cgroup.read_limits", lambda: limit)
+    with pytest.raises(
+        BadInputError, match=r"because memory ran out; raise the .* limit of 900 MiB, or let inputs\(\)"
+    ):
+        export(load("mlp"), FRAMEWORK, stock, python=Path(sys.executable), env={}, deadline_s=9.0)
 
 
 CUSTOM = """

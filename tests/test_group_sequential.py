@@ -481,9 +481,19 @@ def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp
     assert not default.deployment.env  # as users run it: nothing is set
 
 
+def test_values_are_apart_by_commas_or_spaces() -> None:
+    three = ["inter_op=1", "intra_op=2", "batch_size=8"]
+    for text in (
+        "inter_op=1 intra_op=2 batch_size=8",
+        "inter_op=1,intra_op=2,batch_size=8",
+        "inter_op=1, intra_op = 2  batch_size= 8 ",
+    ):
+        assert CATALOGUE.assignments(text) == three
+
+
 def test_affinities_hold_commas_and_equals_signs() -> None:
     text = "inter_op=1,kmp_affinity=granularity=fine,compact,1,0,kmp_blocktime=1,cpus=0-1,3,batch_size=8"
-    assert sides.assignments(text, CATALOGUE) == [
+    assert CATALOGUE.assignments(text) == [
         "inter_op=1",
         "kmp_affinity=granularity=fine,compact,1,0",
         "kmp_blocktime=1",
@@ -492,7 +502,7 @@ def test_affinities_hold_commas_and_equals_signs() -> None:
     ]
     for wrong in ("inter_op=1,2", "inter_op", "inter_op=1,,"):
         with pytest.raises(BadInputError, match=r"' is not of the form knob=value"):
-            sides.assignments(wrong, CATALOGUE)
+            CATALOGUE.assignments(wrong)
 
 
 @pytest.mark.parametrize("text", ["nothing", "intle", "resnet50-x", "inter_op=1,inter_op=2"])
@@ -585,8 +595,9 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
     finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
     finals_test.run()
     assert finals_test.end_reason == "failed"
-    with pytest.raises(TunerError, match="neither setting runs: failed: scripted failed; oom: scripted oom"):
+    with pytest.raises(TunerError, match="neither setting runs: failed: scripted failed; oom: scripted oom") as caught:
         check_ran(finals_test.rounds)
+    assert caught.value.hint == "free some memory, or give a smaller --batch-size"
 
 
 def test_two_rounds_are_said_to_be_too_few() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.child import blame, onnxfile, shapes
+from tuner.child import blame, environment, onnxfile, shapes
 from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
@@ -662,3 +662,23 @@ def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:
             described(model_input(name, dtype, [None, 4]), ranges=(text,))
     with pytest.raises(BadInputError, match="--input-range x is 'a:b'"):
         options.ranges(("x=a:b",))
+
+
+def test_a_file_beside_the_workload_that_another_module_hides(tmp_path: Path) -> None:
+    import statistics
+
+    advice = f"rename {tmp_path}/statistics.py, as {statistics.__file__} was imported first and hides it"
+    with pytest.raises(ImportError) as no_name:
+        from statistics import N  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(AttributeError) as no_attribute:
+        statistics.N  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError) as no_module:
+        import statistics.n  # type: ignore[import-not-found]
+    for caught in (no_name, no_attribute, no_module):
+        assert environment.advice(caught.value, str(tmp_path)) != advice
+    (tmp_path / "statistics.py").write_text("N = 4")
+    for caught in (no_name, no_attribute, no_module):
+        assert environment.advice(caught.value, str(tmp_path)) == advice
+    own = str(Path(statistics.__file__).parent)
+    assert "choose another interpreter" in environment.advice(no_name.value, own)
+    assert environment.advice(AttributeError("'int' object has no attribute 'n'", obj=3), str(tmp_path)) == ""

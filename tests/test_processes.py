@@ -19,8 +19,9 @@ import psutil
 import pytest
 
 from tests.processes import gone, wait_until
+from tuner import inherited
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import Status, TrialFailure, way_out
 from tuner.trial.process import ChildProcess
 
 READY = {
@@ -83,6 +84,33 @@ def test_an_interpreter_that_cannot_start_is_a_crash_with_the_reason(tmp_path: P
     with pytest.raises(TrialFailure, match="exit code 127") as caught:
         process.ready()
     assert "cannot start" in caught.value.log
+
+
+def test_a_file_in_the_place_of_a_module_is_named(
+    child: MakeChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('mine')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(inherited, "_kept", None)
+    process = child("import traceback\ntry:\n    import numpy\nexcept RuntimeError: traceback.print_exc()\n"
+                    "tell({'report': 'failure', 'kind': 'failed', 'message': 'RuntimeError: mine'})")  # fmt: skip
+    with pytest.raises(TrialFailure) as caught:
+        process.ready()
+    found = f"{tmp_path}/numpy.py, found through PYTHONPATH, takes the place of the package numpy"
+    assert caught.value.message == f"RuntimeError: mine; {found}"
+    assert caught.value.hint == way_out(Status.FAILED, caught.value.message, otherwise="x") == inherited.RENAME
+
+
+@pytest.mark.parametrize("code", [-9, 137])
+def test_a_process_that_the_kernel_kills_for_memory_is_told_as_that(
+    child: MakeChild, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    kills = iter((0, 1))
+    monkeypatch.setattr("tuner.trial.process.oom_kills", lambda: next(kills))
+    process = child("sys.exit(137)" if code > 0 else "os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(TrialFailure, match="the kernel killed the process because memory ran out") as caught:
+        process.ready()
+    assert caught.value.status is Status.OOM
 
 
 def test_a_hang_ends_at_its_deadline(child: MakeChild) -> None:

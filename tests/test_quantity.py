@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 import tuner
 from tests.command_line import tftune
 from tuner.api.options import margin_share, workload_spec
+from tuner.devices import registry as devices
 from tuner.errors import BadInputError
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.request import SearchRequest, interpreter, parse_request
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
 from tuner.study.budget import parse_duration
@@ -59,7 +61,16 @@ def test_no_number_stays_none() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2 min", 120), ("1h 30m", 5400), ("90 sec", 90), ("500ms", 0.5), ("1H", 3600), ("2 hours", 7200), ("5mins", 300)],
+    [
+        ("2 min", 120),
+        ("1h 30m", 5400),
+        ("90 sec", 90),
+        ("500ms", 0.5),
+        ("1H", 3600),
+        ("2 hours", 7200),
+        ("5mins", 300),
+        ("1d", 86400),
+    ],
 )
 def test_durations_in_words(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
@@ -80,9 +91,39 @@ def test_limits_of_a_search_take_units() -> None:
         parse_request(SearchRequest(workload=WorkloadSpec(words=("mlp",)), max_p99_ms="50W"), stores=False)
 
 
+def test_several_pins_may_stand_in_one_option() -> None:
+    request = SearchRequest(
+        workload=WorkloadSpec(words=("mlp",)), pins=["inter_op=1,cpus=0", "batch_size=4 intra_op=1"]
+    )
+    assert parse_request(request, stores=False).pins == {
+        "inter_op": "1", "cpus": "0", "batch_size": "4", "intra_op": "1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"), [("TensorFlow", "tensorflow"), ("tf", "tensorflow"), ("ORT", "onnxruntime")]
+)
+def test_names_may_be_in_capitals_or_short(framework: str, name: str) -> None:
+    spec = WorkloadSpec(words=("mlp",), framework=framework, device="CPU")
+    parsed = parse_request(SearchRequest(workload=spec, batch_size="1,2,4,"), stores=False)
+    assert (parsed.framework.name, parsed.device.kind, parsed.batch_sizes) == (name, "cpu", [1, 2, 4])
+
+
+@pytest.mark.parametrize("name", ["GPU:7", "cuda:7"])
+def test_a_gpu_has_another_name_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.devices.gpu.Gpu.check", lambda _: None)
+    assert devices.find(name).name == "gpu:7"
+
+
+def test_an_environment_is_its_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    assert interpreter(str(tmp_path)) == interpreter(f"{tmp_path}/") == tmp_path / "bin" / "python"
+
+
 def test_the_api_takes_the_same() -> None:
     assert workload_spec("mlp", rate="600/min").rate == workload_spec("mlp", rate=10).rate == 10
-    assert margin_share("3%") == margin_share("3") == 0.03
+    assert margin_share("3%") == margin_share("3") == margin_share("3pct") == 0.03
     assert margin_share(0.03) == 0.03
     with pytest.raises(BadInputError, match="margin is 'x'"):
         tuner.search("mlp", margin="x")

@@ -493,7 +493,7 @@ def test_rules_are_kept_where_they_are_looked_for(
         (("export", "--format", "xls"), "unknown format 'xls'"),
         (("export", "--what", "rows"), "unknown kind of row 'rows'"),
         (("export", "--storage", "sqlite:///missing.db"), "no studies in sqlite:///missing.db"),
-        (("import", "missing.db"), "no studies in missing.db"),
+        (("import", "missing.db"), "there is no file missing.db; give the file or URL"),
     ],
 )
 def test_bad_options_end_with_2(words: tuple[str, ...], message: str, call: Call) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import math
@@ -30,6 +31,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
+from tuner.paths import storage_url
 from tuner.report import card, studycard
 from tuner.report.document import describe_study
 from tuner.space.deployment import Deployment
@@ -532,17 +534,66 @@ def test_the_studies_of_another_program_are_not_ours(tmp_path: Path, call: Call)
         lab.commit()
     before = (tmp_path / "lab.db").read_bytes()
     (tmp_path / "empty.db").touch()
-    for name in ("lab", "empty"):
-        code, out, err = call("show", "last", "--storage", str(tmp_path / f"{name}.db"))
+    code, out, err = call("show", "last", "--storage", str(tmp_path / "empty.db"))
+    assert (code, out) == (2, "")
+    assert f"no study 'last': sqlite:///{tmp_path}/empty.db holds no studies; begin with: tftune" in err
+    assert err.endswith(f"tftune search resnet50 --storage {tmp_path}/empty.db")
+    assert call("list", "--storage", str(tmp_path / "empty.db"))[0] == 0
+    for words in (("show", "last"), ("list",), ("export",)):
+        code, out, err = call(*words, "--storage", str(tmp_path / "lab.db"))
         assert (code, out) == (2, "")
-        assert f"no study 'last': sqlite:///{tmp_path}/{name}.db holds no studies" in err
-        assert call("list", "--storage", str(tmp_path / f"{name}.db"))[0] == 0
+        assert "lab.db is a database of another program; give --storage another file" in err
     with pytest.raises(BadInputError, match=r"lab\.db is a database of another program; give --storage another file"):
         open_storage(f"sqlite:///{tmp_path}/lab.db", create=True)
     assert (tmp_path / "lab.db").read_bytes() == before
     code, _, err = call("show", "last", "--storage", str(tmp_path / "none.db"))
     assert code == 2
     assert "does not exist" in err
+
+
+def test_a_storage_that_is_not_there_is_told_as_that(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call("list", "--storage", "typo.db")
+    assert code == 0
+    assert " ".join(out.split()) == ("there is no file typo.db; begin with: tftune search resnet50 --storage typo.db")
+    out = call("list")[1]
+    assert " ".join(out.split()) == (
+        "no studies in sqlite:///results/tftune.db yet; begin with: tftune search resnet50"
+    )
+    assert call("list", "--storage", "typo.db", "--json")[1] == "[]\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [":memory:", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
+def test_a_storage_in_memory_would_be_lost(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for create in (False, True):
+        with pytest.raises(BadInputError, match="would be lost with its studies; name a file"):
+            check_storage(storage_url(name), create=create)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_storage_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert storage_url("~/x.db") == storage_url("sqlite:///~/x.db") == "sqlite:////home/me/x.db"
+    assert storage_url("a~/x.db") == "sqlite:///a~/x.db"
+    assert storage_url("~no-such-user/x.db") == "sqlite:///~no-such-user/x.db"
+
+
+@pytest.mark.parametrize(
+    ("installed", "scheme"),
+    [((), "postgresql"), (("psycopg2",), "postgresql+psycopg2"), (("psycopg", "psycopg2"), "postgresql+psycopg")],
+)
+def test_a_url_of_postgresql_gets_the_driver_that_is_there(
+    installed: tuple[str, ...], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in installed else None)
+    assert storage_url("postgres://me:x@host/db") == storage_url("postgresql://me:x@host/db")
+    assert storage_url("postgres://me:x@host/db") == f"{scheme}://me:x@host/db"
+    for other in ("postgresql+pg8000://host/db", "mysql://host/db"):
+        assert storage_url(other) == other
 
 
 def test_a_storage_of_others_studies_holds_none_of_ours(tmp_path: Path, call: Call) -> None:

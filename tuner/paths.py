@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -24,8 +26,20 @@ COMMAND = _ENTRY if _ENTRY.exists() else _PACKAGE.parent / _ENTRY.name
 
 
 def storage_url(text: str) -> str:
-    """Return the URL of a storage: of a file its path is enough."""
-    return text if "://" in text else f"{FILE_URL}{text}"
+    """Return the URL of a storage: of a file its path is enough, and of PostgreSQL a driver is chosen that is there."""
+    path = text.removeprefix(FILE_URL)
+    if "://" not in path:
+        return f"{FILE_URL}{os.path.expanduser(path)}"  # noqa: PTH111  # pathlib's raises where there is no such user
+    scheme, _, place = text.partition("://")
+    if scheme not in ("postgres", "postgresql"):
+        return text
+    drivers = [name for name in ("psycopg", "psycopg2") if importlib.util.find_spec(name) is not None]
+    return f"{'+'.join(['postgresql', *drivers[:1]])}://{place}"
+
+
+def storage_option(url: str) -> str:
+    """Return the option that names a storage, with a space in front; "" for the default one."""
+    return "" if url == DEFAULT_STORAGE else f" --storage {shlex.quote(url.removeprefix(FILE_URL))}"
 
 
 def shipped_folder(folder: str) -> Path:

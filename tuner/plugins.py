@@ -22,11 +22,14 @@ T = TypeVar("T")
 class Plugins(Generic[T]):
     """The objects of one kind; what comes with tftune cannot be replaced."""
 
-    def __init__(self, kind: str, *, group: str, shipped: Mapping[str, str], has: tuple[str, ...]) -> None:
+    def __init__(
+        self, kind: str, *, group: str, shipped: Mapping[str, str], has: tuple[str, ...], short: Mapping[str, str]
+    ) -> None:
         """`kind` is what one of them is called; `shipped` are the places of our own, as entry points write them.
 
-        `has` are attributes by which one is known.
+        `has` are attributes by which one is known, and `short` other names that people use, in small letters.
         """
+        self._short = short
         self._kind = kind
         self._has = has
         self._group = group
@@ -43,9 +46,12 @@ class Plugins(Generic[T]):
         return list(self._places)
 
     def find(self, name: str) -> T:
-        """Return the object of that name; raises BadInputError with the nearest names."""
+        """Return the object of that name, in capitals or not; raises BadInputError with the nearest names."""
         if name not in self._places:
-            raise unknown_name(self._kind, name, self._places)
+            plain = self._short.get(name.lower(), name.lower())
+            if plain not in self._places:
+                raise unknown_name(self._kind, name, self._places)
+            name = plain
         module, _, attribute = self._places[name].partition(":")
         hint = "reinstall or remove the package that provides it"
         try:

@@ -49,7 +49,7 @@ PER_SECOND = Quantity(
     },
     example="10/s or 600/min",
 )
-PERCENT = Quantity(what="a percentage", units={"%": 1.0, "percent": 1.0}, example="3%")
+PERCENT = Quantity(what="a percentage", units={"%": 1.0, "percent": 1.0, "pct": 1.0}, example="3%")
 CPUS = Quantity(
     what="a number of CPUs",
     units={"%": 0.01, "m": 0.001, **dict.fromkeys(("cpu", "cpus", "core", "cores"), 1.0)},

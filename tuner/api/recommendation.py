@@ -128,7 +128,7 @@ def run_recommendation(request: RecommendationRequest, events: ComparisonEvents)
     checked = parse_request(
         SearchRequest(
             workload=request.workload,
-            space=THREADS if request.workload.device == devices.DEFAULT else None,
+            space=THREADS if devices.find(request.workload.device).kind == devices.DEFAULT else None,
             python=request.python,
             time_budget=request.time_budget,
             batch_size=request.batch_size,

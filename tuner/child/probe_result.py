@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 from . import lifetime
@@ -19,6 +20,7 @@ def write(arguments: List[str], describe: Callable[[Dict[str, Any]], Dict[str, A
     try:
         facts = describe(json.loads(arguments[2]))
     except BaseException as error:
+        traceback.print_exc()
         facts = {"error": "%s: %s" % (type(error).__name__, error)}
     facts["python"] = "%d.%d.%d" % sys.version_info[:3]
     with open(arguments[0], "w", encoding="utf-8") as out:

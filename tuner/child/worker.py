@@ -226,7 +226,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     message = inputs.shortened(error_text, MAX_MESSAGE)
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
-    reason, advice = "", getattr(error, "advice", "") or environment.advice(error)
+    reason, advice = "", getattr(error, "advice", "") or environment.advice(error, os.path.dirname(workload))
     if not advice and kinds.get(name) != "oom":
         reason, advice = getattr(error, "explained", ("", ""))
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ RUN_EPILOG = examples(
     "tftune run last -- python serve.py",
     "tftune run last --instances -- python serve.py --port {8500+instance}",
 )
+_FORMATS = {"kubernetes": "k8s", "docker-compose": "compose", "bash": "sh", "shell": "sh", "env": "dotenv"}
 InstancesOption = Annotated[
     bool,
     typer.Option("--instances", help="What is best if several processes may run, instead of the best of one process."),
@@ -53,6 +55,7 @@ def emit(
     from tuner.errors import unknown_name
     from tuner.report.emit import Format
 
+    format_ = _FORMATS.get(format_.lower(), format_.lower())
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     loaded = load_study(study, storage)
@@ -93,6 +96,7 @@ def run(
     """
     from tuner.deploy import program
     from tuner.report.emit import code_notes
+    from tuner.workload.command import check_program
 
     better: str | None = None
     if study.endswith(".json"):
@@ -100,6 +104,8 @@ def run(
     else:
         deployment, better = _of_study(study, storage, groups=instances)
     group = program.copies(deployment, command)
+    if re.match(r"\w+=", command[0]):
+        check_program(command)
     _point(better)
     for note in [*code_notes(deployment), *program.unlike_copies(deployment), *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")

@@ -90,6 +90,7 @@ def export(
     from tuner.job.selection import Selection
     from tuner.report import frame
     from tuner.report.document import describe_study
+    from tuner.study.storage import first_search
 
     if what not in frame.KINDS:
         raise unknown_name("kind of row", what, frame.KINDS)
@@ -101,7 +102,7 @@ def export(
     if not results and selection.filters:
         raise BadInputError(f"no study in {storage} passes these filters", "change them; `tftune list` shows all")
     if not results:
-        raise BadInputError(f"no studies in {storage}", "start with: tftune search resnet50")
+        raise BadInputError(f"no studies in {storage}", f"start with: {first_search(storage)}")
     table = frame.trials(results) if what == "trials" else frame.studies(results)
     text = frame.write(table, format_, out)
     if text is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_model
+from tuner.errors import BadInputError
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
@@ -31,6 +33,13 @@ EPILOG = examples(
 )
 
 
+def _batch_size(text: str | int) -> int:
+    """Return a batch size; raises BadInputError for several."""
+    if not re.fullmatch(r"0*[1-9]\d*", str(text)):
+        raise BadInputError(f"--batch-size is '{text}'", "expected one whole number of at least 1, e.g. 8")
+    return int(text)
+
+
 @takes_model
 def profile(
     workload: WorkloadSpec,
@@ -39,6 +48,7 @@ def profile(
         typer.Option(
             "--batch-size",
             metavar="N",
+            parser=_batch_size,
             help="Batch size (default: the workload's own).",
             rich_help_panel=SETTINGS,
         ),

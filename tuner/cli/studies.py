@@ -18,7 +18,7 @@ from tuner.cli.options import (
     examples,
 )
 from tuner.cli.output import print_skipped, progress, show, show_json
-from tuner.paths import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE, FILE_URL
 
 if TYPE_CHECKING:
     from tuner.job.selection import Selection
@@ -63,7 +63,11 @@ def list_studies(
     elif selection.filters:
         show(f"no study in {storage} passes these filters")
     else:
-        show(f"no studies in {storage} yet; begin with: tftune search resnet50")
+        from tuner.study.storage import first_search, is_missing
+
+        is_typed = storage != DEFAULT_STORAGE and is_missing(storage)
+        what = f"there is no file {storage.removeprefix(FILE_URL)}" if is_typed else f"no studies in {storage} yet"
+        show(f"{what}; begin with: {first_search(storage)}")
 
 
 def show_study(

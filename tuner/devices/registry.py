@@ -15,6 +15,7 @@ _DEVICES: Plugins[Device] = Plugins(
     group="tftune.devices",
     shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.gpu:DEVICE"},
     has=("name", "check"),
+    short={"cuda": "gpu"},
 )
 
 

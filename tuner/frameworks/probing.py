@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner import inherited
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
 from tuner.machine.exits import ended_text, last_words, remedy
@@ -68,9 +69,12 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
         if not isinstance(place, dict) or "executable" not in place:
             raise ValueError(place)
     except (ValueError, IndexError) as error:
+        shadow = inherited.shadow(env, done.stderr)
         raise BadInputError(
-            f"{python} is not a working Python interpreter: it {_how(done)}",
-            remedy(done.returncode) or "give --python a Python executable",
+            f"{python} does not start: {last_words(done.stderr)}; {shadow}"
+            if shadow
+            else f"{python} is not a working Python interpreter: it {_how(done)}",
+            inherited.RENAME if shadow else remedy(done.returncode) or "give --python a Python executable",
         ) from error
     if place.get("origin") is None:
         raise BadInputError(
@@ -111,9 +115,12 @@ def run_probe(
         except (OSError, ValueError):
             facts = {"error": f"its process {_how(done)}"}
     if "error" in facts:
+        shadow = inherited.shadow(env, f"{facts['error']}\n{done.stderr}")
+        usual = remedy(done.returncode) or "fix that environment, or choose another interpreter with --python"
         raise BadInputError(
-            f"{subject.title} does not work in {python}: {' '.join(facts['error'].split())}",
-            remedy(done.returncode) or "fix that environment, or choose another interpreter with --python",
+            f"{subject.title} does not work in {python}: {' '.join(facts['error'].split())}"
+            + (f"; {shadow}" if shadow else ""),
+            inherited.RENAME if shadow else usual,
         )
     return facts, done.stdout
 

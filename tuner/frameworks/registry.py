@@ -27,6 +27,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
         "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
     has=("name", "knobs", "suffixes"),
+    short={"tf": DEFAULT, "ort": "onnxruntime"},
 )
 
 

@@ -34,6 +34,7 @@ from tuner.report.result.study import WarningResult, applied
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.stats.estimate import estimate
 from tuner.study.record import now
+from tuner.trial.outcome import Status, way_out
 from tuner.workload.feed import InputFacts
 
 A, B = "a", "b"
@@ -170,7 +171,9 @@ def check_ran(rounds: Sequence[Round]) -> None:
     """Raise TunerError where neither of the two ever ran."""
     if not any(round_.slices for round_ in rounds):
         text = "; ".join(sorted(set(finals.failures(rounds).values())))
-        raise TunerError(f"neither setting runs: {text}", "run the workload without tftune to see why")
+        status = next((each for each in reversed(Status) if f"{each}: " in text), Status.FAILED)  # the most telling
+        hint = way_out(status, text, otherwise="run the workload without tftune to see why")
+        raise TunerError(f"neither setting runs: {text}", hint)
 
 
 def _contenders(a: ComparedSetting, b: ComparedSetting) -> list[Contender]:

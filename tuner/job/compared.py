@@ -9,12 +9,11 @@ from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.space import batches
 from tuner.space.carrier import Preload
-from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.space.values import Cpus, Value, Words
+from tuner.space.values import Value
 from tuner.study.storage import LAST, find, no_study, open_storage, storage_errors
 
 
@@ -75,9 +74,9 @@ def _missing_baseline(name: str, space: Space, device: str) -> BadInputError:
 
 
 def _values(text: str, job: Job) -> dict[str, Value]:
-    """Return the values of `knob=value,…`; a value may hold commas itself, as affinities do."""
+    """Return the values of `knob=value,…`."""
     values: dict[str, Value] = {}
-    for part in assignments(text, job.space.catalogue):
+    for part in job.space.catalogue.assignments(text):
         name, _, value = part.partition("=")
         parsed = job.space.catalogue.knob(name).parse(value, job.machine)
         if name in job.space.inactive:
@@ -91,28 +90,6 @@ def _values(text: str, job: Job) -> dict[str, Value]:
             raise BadInputError(f"{name} is given twice in '{text}'", "keep one of them")
         values[name] = parsed
     return values
-
-
-def assignments(text: str, catalogue: Catalogue) -> list[str]:
-    """Split at the commas before which a knob's name and an equals sign follow."""
-    parts: list[str] = []
-    for piece in text.split(","):
-        name, separator, _ = piece.partition("=")
-        # `granularity=fine` inside an affinity looks like a knob, but there is none of that name.
-        if name not in catalogue.knobs and parts and _holds_commas(parts[-1].partition("=")[0], catalogue):
-            parts[-1] += f",{piece}"
-        elif not separator:
-            raise BadInputError(
-                f"'{piece}' in '{text}' is not of the form knob=value", "write e.g. inter_op=1,intra_op=2"
-            )
-        else:
-            parts.append(piece)
-    return parts
-
-
-def _holds_commas(name: str, catalogue: Catalogue) -> bool:
-    values = catalogue.knobs[name].values if name in catalogue.knobs else None
-    return isinstance(values, Words | Cpus) and values.holds_commas
 
 
 @storage_errors()

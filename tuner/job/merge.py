@@ -16,7 +16,7 @@ from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.report.document import describe_study
 from tuner.study.record import Record, name_value
-from tuner.study.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
+from tuner.study.storage import IMPORTED, all_records, generation_name, is_missing, open_storage, records, sqlite_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,8 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         raise BadInputError(f"{source} is the storage that you import into", "give the file or URL of another storage")
     source_storage = open_storage(url, create=False)
     if source_storage is None:
-        raise BadInputError(f"no studies in {source}", "give the file or URL of a tftune storage")
+        what = f"there is no file {source}" if is_missing(url) else f"no studies in {source}"
+        raise BadInputError(what, "give the file or URL of a tftune storage")
     source_records, unreadable = records(source_storage)
     if not source_records:
         reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in unreadable.items()) or (

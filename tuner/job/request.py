@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import re
 import shutil
 import sys
@@ -114,7 +116,8 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
-    if workload.batch_problem is not None and request.batch_size is None and not _pins_batch(request.pins):
+    pins = _pins(request.pins, catalogue, machine)
+    if workload.batch_problem is not None and request.batch_size is None and "batch_size" not in pins:
         raise workload.batch_problem
     if request.seed < 0:
         raise BadInputError(f"--seed is {request.seed}", "expected 0 or more")
@@ -143,7 +146,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         file=space_file(
             request.space or device.space, framework, machine, catalogue=catalogue, default_batch=workload.batch_size
         ),
-        pins=_pins(request.pins, catalogue, machine),
+        pins=pins,
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
@@ -312,9 +315,10 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
     """Return the pins by knob; raises BadInputError for what no build could take."""
     pins: dict[str, str] = {}
     for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
+        if "=" not in text:
             raise BadInputError(f"--set {text} has no value", "expected KNOB=VALUE, e.g. --set intra_op=2")
+    for part in itertools.chain.from_iterable(catalogue.assignments(text) for text in texts):
+        name, _, value = part.partition("=")
         catalogue.knob(name).parse(value, machine)
         if name in pins and pins[name] != value:
             raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
@@ -322,15 +326,11 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
     return pins
 
 
-def _pins_batch(texts: Sequence[str]) -> bool:
-    return any(text.startswith("batch_size=") for text in texts)
-
-
 def _batch_sizes(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        sizes = [int(part) for part in text.split(",")]
+        sizes = [int(part) for part in words(text)] or [int(text)]
     except ValueError:
         raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
     if min(sizes) < 1:
@@ -364,7 +364,10 @@ def interpreter(text: str | None) -> Path:
     """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
     if text is None:
         return Path(sys.executable)
-    executable = shutil.which(text)
+    of_environment = f"{text}/bin/python"
+    executable = shutil.which(of_environment if os.path.isfile(of_environment) else text)  # noqa: PTH113  # as it may be forbidden
     if executable is None:
-        raise BadInputError(f"no interpreter at {text}", "give --python the path of a Python executable")
+        is_line = len(text.split()) > 1 and shutil.which(text.split()[0]) is not None
+        what = "alone, without arguments" if is_line else "of a Python executable"
+        raise BadInputError(f"no interpreter at {text}", f"give --python the path {what}")
     return Path(executable).absolute()

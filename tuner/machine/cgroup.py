@@ -29,6 +29,14 @@ def read_limits(root: Path = Path("/")) -> CgroupLimits:
     return CgroupLimits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
 
 
+def more_memory() -> str:
+    """Return how there would be more memory: by a higher limit where a container has one."""
+    limit_bytes = read_limits().memory_bytes
+    if limit_bytes is None:
+        return "free some memory"
+    return f"raise the container's memory limit of {limit_bytes / 2**20:,.0f} MiB"
+
+
 def used_memory_bytes(root: Path = Path("/")) -> int | None:
     """Return what this process's memory group has taken and cannot give back; None where there is none.
 

@@ -18,19 +18,19 @@ _CAUSES = {
     "SIGTERM": ("", "something asked it to end, such as a scheduler or a container that stops"),
     "SIGHUP": ("", "its terminal was closed"),
     "SIGINT": ("interrupt", "something sent it Ctrl-C"),
-    "SIGXCPU": ("", "a limit on CPU time is reached, see ulimit -t"),
-    "SIGXFSZ": ("", "a limit on the size of files is reached, see ulimit -f"),
+    "SIGXCPU": ("", "a limit on CPU time is reached"),
+    "SIGXFSZ": ("", "a limit on the size of files is reached"),
     "SIGSYS": ("bad system call", "a sandbox, such as seccomp, forbids a system call"),
     "SIGPIPE": ("", "what read its output ended first"),
     "SIGTRAP": ("trap", "native code hit a built-in check"),
 }
 _REMEDIES = {
     "SIGILL": "install a build that was made for this CPU, or choose another interpreter with --python",
-    "SIGKILL": "free some memory, or raise the container's limit, then run the same command again",
-    "SIGBUS": "free some space on the disk and in /dev/shm, then run the same command again",
+    "SIGKILL": "free some memory, or raise the container's limit",
+    "SIGBUS": "free some space on the disk and in /dev/shm",
     "SIGTERM": "run the same command again",
-    "SIGXCPU": "raise the limit on CPU time, then run the same command again",
-    "SIGXFSZ": "raise the limit on the size of files, then run the same command again",
+    "SIGXCPU": "raise the limit on CPU time, see ulimit -t",
+    "SIGXFSZ": "raise the limit on the size of files, see ulimit -f",
 }
 _REASONS = re.compile(
     r"OMP: Error|Check failed|terminate called|what\(\):|Fatal Python error|Assertion .*failed|was compiled to use"
@@ -63,6 +63,12 @@ def ended_text(returncode: int | None, log: str = "") -> str:
 def remedy(returncode: int | None) -> str | None:
     """Return what to do about a signal that ended a process, None where that depends on the program."""
     return _REMEDIES.get(signal_name(-returncode)) if returncode is not None and returncode < 0 else None
+
+
+def remedy_in(text: str) -> str | None:
+    """Return what to do about a signal that a text of `ended_text` names, None where that depends on the program."""
+    killed = re.search(r"killed by (SIG\w+)", text)
+    return None if killed is None else _REMEDIES.get(killed[1])
 
 
 def signal_name(number: int) -> str:

@@ -130,6 +130,10 @@ def _number(name: str, text: str) -> float:
     """Return the number of a word; raises BadInputError for one that it cannot be."""
     word = _WORDS[name]
     kind = "a whole number" if word.is_whole else "a number"
+    if name == "smt" and text.lower() in ("on", "off"):
+        raise BadInputError(
+            f"--machine says smt={text}", "expected the threads per core, e.g. smt=2 for on, smt=1 for off"
+        )
     hint = f"expected {kind} from {word.least:g} to {word.most:g}{f', in {word.unit}' if word.unit else ''}"
     try:
         value = Quantity(what=kind, units=word.units, example="").parse(text, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from tuner.paths import DEFAULT_STORAGE, FILE_URL
+from tuner.paths import DEFAULT_STORAGE, storage_option
 from tuner.report import card
 from tuner.report.result.study import StudyResult
 from tuner.stats.equivalence import VerdictCode
@@ -30,5 +30,4 @@ def pointer(study: StudyResult, command: str, handle: str, storage: str = DEFAUL
 
 def study_words(handle: str, storage: str) -> str:
     """Return the words by which a command is told of a study."""
-    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage.removeprefix(FILE_URL))}"
-    return f"{shlex.quote(handle)}{stored}"
+    return f"{shlex.quote(handle)}{storage_option(storage)}"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, UnknownNameError, unknown_name
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Processes
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Experiment
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
-from tuner.space.values import Value
+from tuner.space.values import Cpus, Value, Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +58,38 @@ class Catalogue:
         """Return the knob of that name; raises BadInputError with the nearest names, or with whose knob it is."""
         if name in self.knobs:
             return self.knobs[name]
+        meant = [each.name for each in self.knobs.values() if name in (each.name.upper(), each.carrier.name)]
+        if meant:
+            raise UnknownNameError(f"unknown knob '{name}'", f"did you mean {meant[0]}?")
         owner = self.owner(name)
         if owner is not None:
             raise BadInputError(
                 f"{name} is a knob of {owner}, not of {self.framework}", f"expected one of {', '.join(self.knobs)}"
             )
         raise unknown_name("knob", name, self.knobs)
+
+    def assignments(self, text: str) -> list[str]:
+        """Return the parts `knob=value` of a text, apart by commas or spaces; BadInputError for one of another form.
+
+        A value may hold commas itself, as affinities do.
+        """
+        parts: list[str] = []
+        for piece in re.split(r"\s*,\s*|\s+", re.sub(r"\s*=\s*", "=", text.strip())):
+            name, separator, _ = piece.partition("=")
+            # `granularity=fine` inside an affinity looks like a knob, but there is none of that name.
+            if name not in self.knobs and parts and self._holds_commas(parts[-1].partition("=")[0]):
+                parts[-1] += f",{piece}"
+            elif not separator:
+                raise BadInputError(
+                    f"'{piece}' in '{text}' is not of the form knob=value", "write e.g. inter_op=1,intra_op=2"
+                )
+            else:
+                parts.append(piece)
+        return parts
+
+    def _holds_commas(self, name: str) -> bool:
+        values = self.knobs[name].values if name in self.knobs else None
+        return isinstance(values, Words | Cpus) and values.holds_commas
 
     def additive(self, names: Collection[str]) -> list[str]:
         """Return which of the knobs of a space have a curve that all its settings share, the last first."""

@@ -11,6 +11,7 @@ from tuner.trial.launcher import Launcher
 
 DEFAULT_TIME_S = 300.0
 _UNITS = {
+    "d|days?": 86400.0,
     "h|hrs?|hours?": 3600.0,
     "m|mins?|minutes?": 60.0,
     "s|secs?|seconds?": 1.0,

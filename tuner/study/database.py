@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import sqlite3
@@ -141,8 +140,6 @@ def code_hint(error: BaseException) -> str | None:
 
 
 def _driver_hint(module: str) -> str:
-    if module == "psycopg" and importlib.util.find_spec("psycopg2"):
-        return "write postgresql+psycopg2://…, as psycopg2 is installed"
     package = _PACKAGES.get(module, module)
     return f"install the database's driver: {shlex.quote(sys.executable)} -m pip install {package}"
 

@@ -11,7 +11,7 @@ import optuna
 import sqlalchemy
 
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
-from tuner.paths import FILE_URL, check_writable
+from tuner.paths import DEFAULT_STORAGE, FILE_URL, check_writable, storage_option
 from tuner.study.attributes import Attributes
 from tuner.study.database import cannot_open, check_schema, code_hint, engine_options, first_line, tell_of_lock
 from tuner.study.record import SCHEMA, Record, name_value
@@ -44,7 +44,7 @@ def check_storage(url: str, *, create: bool = True) -> str:
             tell_of_lock(file, writes=create)
     except OSError as error:
         raise cannot_open(url, error) from error
-    _check_tables(url, file, create=create)
+    _check_tables(url, file)
     return url
 
 
@@ -58,6 +58,8 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def _check_file(url: str, path: Path, *, create: bool) -> None:
+    if ":memory:" in path.name or "mode=memory" in url:
+        raise BadInputError(f"storage {url} would be lost with its studies", f"name a file, e.g. {DEFAULT_STORAGE}")
     if path.is_dir() or not path.name:
         raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {FILE_URL}results/tftune.db")
     if path.exists():
@@ -74,14 +76,14 @@ def _check_file(url: str, path: Path, *, create: bool) -> None:
         check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
 
-def _check_tables(url: str, file: Path | None, *, create: bool) -> None:
+def _check_tables(url: str, file: Path | None) -> None:
     """Raise BadInputError for a database of another program, which has tables and none of Optuna's, or another Optuna.
 
     Optuna itself would write its tables before it refuses.
     """
     with _inspector(url) as inspector:
         tables = inspector.get_table_names()
-        if file is not None and create and tables and "version_info" not in tables:
+        if file is not None and tables and "version_info" not in tables:
             raise BadInputError(f"{file} is a database of another program", "give --storage another file")
         if {"version_info", "studies", "alembic_version"} <= {*tables}:
             with inspector.engine.connect() as connection:
@@ -90,11 +92,21 @@ def _check_tables(url: str, file: Path | None, *, create: bool) -> None:
                 check_schema(url, str(revision))
 
 
+def is_missing(url: str) -> bool:
+    """Return whether a storage is a file that is not there."""
+    file = sqlite_file(url)
+    return file is not None and not file.exists()
+
+
+def first_search(url: str) -> str:
+    """Return the command by which a storage gets its first study."""
+    return f"tftune search resnet50{storage_option(url)}"
+
+
 def no_study(name: str, url: str) -> BadInputError:
     """Return the error for a study of a storage that holds none, or is not there."""
-    file = sqlite_file(url)
-    what = f"{url} does not exist" if file is not None and not file.exists() else f"{url} holds no studies"
-    return BadInputError(f"no study '{name}': {what}", "begin with: tftune search resnet50")
+    what = f"{url} does not exist" if is_missing(url) else f"{url} holds no studies"
+    return BadInputError(f"no study '{name}': {what}", f"begin with: {first_search(url)}")
 
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:

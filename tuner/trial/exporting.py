@@ -20,7 +20,7 @@ from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.paths import cache_dir, file_stem, shipped_folder
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import NO_SPACE, Status, TrialFailure, is_out_of_space
+from tuner.trial.outcome import NO_SPACE, Status, TrialFailure, is_out_of_space, way_out
 from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
 from tuner.workload.workload import Kind, Workload
@@ -28,7 +28,7 @@ from tuner.workload.workload import Kind, Workload
 _FORMAT = 9  # raise it when the worker writes something else
 _ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
 _OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
-_OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
+_LESS = "use a smaller model, as exporting takes several times the memory of its weights"
 _TOO_LATE = "remove that call: tftune sets the threads, by variables"
 _FULL_BYTES = 64 << 20  # free on a disk that may be full: who ran into its end may have removed what filled it
 _BLOCK_BYTES = 1 << 20
@@ -191,8 +191,9 @@ def _write(
         silent = failure.status in (Status.CRASHED, Status.OOM)  # it had no word of its own
         if failure.status is Status.TIMEOUT:
             reason = f"the model was not made within {deadline_s:g} s"
+        less = f"let inputs() make less, or {_LESS}" if workload.kind == Kind.PYTHON else _LESS
         hints = {
-            Status.OOM: _OUT_OF_MEMORY,
+            Status.OOM: way_out(Status.OOM, reason, otherwise="", less=less),
             Status.TIMEOUT: _OUT_OF_TIME,
             Status.CRASHED: f"see the end of what it printed, and try {framework.title} by itself: {python}",
         }

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from tuner.machine.exits import reason_at
+from tuner import inherited
+from tuner.machine.cgroup import more_memory
+from tuner.machine.exits import reason_at, remedy_in
 
 _LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 _OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
@@ -33,7 +35,6 @@ class Status(StrEnum):
 
 _WAYS_OUT = {
     Status.TIMEOUT: "give a longer --trial-timeout",
-    Status.OOM: "free some memory, or give a smaller --batch-size",
     Status.UNAPPLIED: "remove what sets it in the workload, or the variable that does in your environment",
     Status.INVALID: "check whether its outputs are meant to be so; --input-range sets the inputs of a model file",
 }
@@ -42,9 +43,22 @@ NO_SPACE = "free some space there, or set TMPDIR to a folder on another disk"
 _OUT_OF_SPACE = ("No space left on device", "No usable temporary directory", "Disk quota exceeded")
 
 
-def way_out(status: Status, message: str, *, otherwise: str) -> str:
-    """Return what to do about a process that failed with a message; `otherwise` where that does not tell."""
-    return NO_SPACE if is_out_of_space(message) else _WAYS_OUT.get(status, otherwise)
+KERNELS_MEMORY = "the kernel killed the process because memory ran out"
+"""The message of a process that was killed for memory: the host's, or what a container may have of it."""
+
+
+def way_out(status: Status, message: str, *, otherwise: str, less: str = "give a smaller --batch-size") -> str:
+    """Return what to do about a process that failed with a message; `otherwise` where that does not tell.
+
+    `less` is how it would take less memory.
+    """
+    if is_out_of_space(message):
+        return NO_SPACE
+    if "found through PYTHONPATH" in message:
+        return inherited.RENAME
+    if status is Status.OOM:
+        return f"{more_memory() if KERNELS_MEMORY in message else 'free some memory'}, or {less}"
+    return _WAYS_OUT.get(status) or remedy_in(message) or otherwise
 
 
 def is_out_of_space(message: str) -> bool:

@@ -15,16 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from tuner import inherited
 from tuner.child.guard import EXPENDABLE
 from tuner.errors import TunerError
 from tuner.machine.cgroup import oom_kills
 from tuner.machine.exits import ended_text
 from tuner.paths import CHILD, boot_arguments
 from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.outcome import KERNELS_MEMORY, ExitStatus, ReadyReport, Slice, Status, TrialFailure
 
 _LOG_BYTES = 16_384
 _GUARD_TIMEOUT_S = 10.0
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # it itself, or what it ran as a shell reports that
 
 
 class PipeFds(NamedTuple):
@@ -315,10 +317,14 @@ class ChildProcess:
     def _ended(self) -> TrialFailure:
         """Return the failure of a worker that ended before it reported."""
         returncode = self.close().returncode
-        if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            return self._failure(Status.OOM, "the kernel killed the process because memory ran out")
+        if returncode in _KILLED and oom_kills() > self._oom_kills:
+            return self._failure(Status.OOM, KERNELS_MEMORY)
         return self._failure(Status.CRASHED, f"the process {ended_text(returncode, self.log_tail())}")
 
     def _failure(self, status: Status, message: str, **told: str) -> TrialFailure:
         self.close()
-        return TrialFailure(status, message, self.log_tail(), **told)
+        log = self.log_tail()
+        shadow = inherited.shadow(inherited.environment(), f"{message}\n{log}")
+        if shadow is not None:
+            message, told["hint"] = f"{message}; {shadow}", inherited.RENAME
+        return TrialFailure(status, message, log, **told)

@@ -18,15 +18,15 @@ from tuner.machine.exits import last_words
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure, way_out
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
 from tuner.workload.reading import Reading
 from tuner.workload.units import NoNumberError
 
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
-_OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
-"""What programs of a GPU print where its memory runs out: codes of CUDA, and PyTorch's exceptions."""
+_OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "MemoryError")
+"""What programs print where memory runs out: codes of CUDA, and the exceptions of PyTorch, NumPy and Python."""
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
 
@@ -50,11 +50,12 @@ class CommandLauncher:
         try:
             self.typical_run = process.slice(0.0)
         except TrialFailure as failure:
+            has_batch = "batch_size" in self.command.placeholders
+            less = "give a smaller --batch-size" if has_batch else "let the command take less"
+            usual = way_out(failure.status, failure.message, otherwise="fix the command, or --metric-regex", less=less)
             raise BadInputError(
                 f"cannot measure the command: {failure.message}",
-                "give a longer --trial-timeout"
-                if failure.status is Status.TIMEOUT
-                else failure.hint or "fix the command, or --metric-regex",
+                failure.hint or usual,
                 log=failure.evidence(2000),
             ) from failure
         finally:

@@ -56,6 +56,19 @@ def _is_small_file(path: Path) -> bool:
         return False
 
 
+def check_program(words: Sequence[str]) -> None:
+    """Raise BadInputError where the first of the words is no program, with what may have been meant."""
+    first = words[0]
+    if shutil.which(first) is not None:
+        return
+    hint = "check its spelling, its permissions and PATH"
+    if re.match(r"[A-Za-z_]\w*=", first):
+        hint = f"to set a variable write: env {shlex.join(words)}"
+    elif len(words) == 1 and len(first.split()) > 1 and shutil.which(first.split()[0]) is not None:
+        hint = f"write its words without quotes around them all, or: sh -c {shlex.quote(first)}"
+    raise BadInputError(f"command '{first}' not found, or not executable", hint)
+
+
 def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Command:
     """Return the command of the words after `--`; raises BadInputError where the pattern is none."""
     if pattern is None:
@@ -65,10 +78,7 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
         )
     if not words:
         raise BadInputError("--metric-regex without a command", "put the command last, after --")
-    if shutil.which(words[0]) is None:
-        raise BadInputError(
-            f"command '{words[0]}' not found, or not executable", "check its spelling, its permissions and PATH"
-        )
+    check_program(words)
     try:
         n_groups = re.compile(pattern).groups
     except re.error as error:
