@@ -272,7 +272,7 @@ def test_what_overlaps_counts_once(spans: list[tuple[int, int]], total: int) -> 
     [
         (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
         (["--execution", "eager"], "--execution eager has no graph of operators"),
-        (["--batch-size", "0"], "--batch-size is '0'; expected whole numbers of at least 1"),
+        (["--batch-size", "0"], "--batch-size is '0'; expected one whole number of at least 1"),
     ],
 )
 def test_what_has_no_operators_is_one_line(call: Call, words: list[str], message: str) -> None:
