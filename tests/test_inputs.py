@@ -232,7 +232,7 @@ MADE_UP = [
     ("eos", "bool", [None], "= false", True),
     ("output_shape", "int32", [2], "0 or 1", True),
     ("scales", "float32", [2], "in [0, 1)", True),
-    ("picture", "uint8", [None, 8, 8, 3], "from 0 to 255", False),
+    ("picture", "uint8", [None, 8, 8, 3], "pixels from 0 to 255", False),
 ]
 
 
@@ -588,25 +588,44 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
 def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     node, kinds = onnx.helper.make_node, onnx.TensorProto
-    names = ["ids", "flag", "cond", "trips", "plain", "outer"]
+    names = ["ids", "flag", "cond", "trips", "plain", "outer", "local", "counts", "late", "tokens"]
     tensors = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, ["batch"]) for name in names]
     inner = onnx.helper.make_graph([node("Unique", ["outer"], ["u"])], "then", [], [tensors[4]])
     loop_inputs = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, []) for name in ("i", "c", "state")]
     loop_outputs = [onnx.helper.make_tensor_value_info(name, kinds.BOOL, []) for name in ("goes_on", "next")]
     body = onnx.helper.make_graph([node("Less", ["state", "i"], ["goes_on"])], "body", loop_inputs, loop_outputs)
+    late = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, []) for name in ("i", "c", "first", "second")]
+    told = [onnx.helper.make_tensor_value_info(name, kinds.BOOL, []) for name in ("goes", "now", "then")]
+    turn = [
+        node("Not", ["first"], ["goes"]),
+        node("Less", ["second", "i"], ["now"]),
+        node("Add", ["second", "i"], ["then"]),
+    ]
+    two_turns = onnx.helper.make_graph(turn, "turn", late, told)
     nodes = [
         node("Cast", ["ids"], ["cast"]),
+        node("Cast", ["tokens"], ["indices"]),
+        node("Gather", ["table", "indices"], ["vectors"]),
         node("NonZero", ["cast"], ["places"]),
         node("Shape", ["plain"], ["size"]),
         node("Expand", ["plain", "size"], ["wide"]),
         node("If", ["flag"], ["either"], then_branch=inner, else_branch=inner),
         node("Loop", ["", "", "cond"], ["last"], body=body),
         node("Range", ["", "trips", ""], ["numbers"]),
+        node("Shrink", ["plain", "local"], ["shape", "found"], domain="own"),
+        node("LSTM", ["plain", "w", "r", "", "counts"], ["y"]),
+        node("Loop", ["", "", "", "late"], ["end"], body=two_turns),  # what ends it comes round after a turn
     ]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", tensors, [])), tmp_path / "m.onnx")
-    assert onnxfile.decisive_inputs(str(tmp_path / "m.onnx")) == {"ids", "flag", "cond", "trips", "outer"}
+    shrink = onnx.helper.make_function(
+        "own", "Shrink", ["a", "b"], ["c", "d"], [node("Shape", ["a"], ["c"]), node("NonZero", ["b"], ["d"])], []
+    )
+    table = onnx.numpy_helper.from_array(np.zeros((50, 4), "float32"), "table")
+    graph = onnx.helper.make_graph(nodes, "g", tensors, [], [table])
+    onnx.save(onnx.helper.make_model(graph, functions=[shrink]), tmp_path / "m.onnx")
+    decisive = {"ids", "flag", "cond", "trips", "outer", "local", "counts", "late"}
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50})
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
-    assert onnxfile.decisive_inputs(str(tmp_path / "bad.onnx")) == set()
+    assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == (set(), {})
 
 
 def test_failures_name_the_few_numbers_that_all_items_share() -> None:

@@ -93,6 +93,8 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (RATE, "rate: 1.2.3", "1.2.3"),
         (r"real\s+(\d+)", "real 1:23", "1:23"),
         (r"elapsed:([\d.]+)", "elapsed:1:23.4", "1:23.4"),
+        (r"m:ss\): \d+:([\d.]+)", "Elapsed (wall clock) time (h:mm:ss or m:ss): 1:02.3", "1:02.3"),
+        (r":([\d.]+)$", "took 0:01:02.3", "0:01:02.3"),
         (r"e: ([\d.]+)", "e: 1s 250ms", "1s 250ms"),
         (r"([\d.]+)ms", "e: 1s 250ms", "1s 250ms"),
         (RATE, "rate: 1.83x10^3", "1.83x10^3"),
@@ -123,6 +125,10 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"time: ([\d.]+)", "time: 950 +/- 12.1 µs", "µs"),
         (r"time: ([\d.]+)", "time: 950 (± 12) us", "us"),
         (r"took ([\d.]+)", "took 12-13 ms", "ms"),
+        (r"avg=([\d.]+)", "clat (nsec): min=900, max=20k, avg=1200.20", "nsec"),
+        (r"avg ([\d.]+)", "img/s: avg 812.3 min 790.1 max 830.2", "img/s"),
+        (r"avg ([\d.]+)", "avg 1.2 / min 0.9 / max 1.5", ""),
+        (r"took ([\d.]+)", "took 1.2 min", "min"),
         (RATE, "rate: 833 QPS", "QPS"),
         (RATE, "rate: 1.2k QPS", "k QPS"),
         (RATE, "rate: 1.052 KQPS", "KQPS"),
@@ -162,6 +168,8 @@ def test_times_of_a_progress_bar_are_no_durations() -> None:
     assert read(r"([\d.]+)ms", "100/100 - 1s - 12ms/step").values == (12.0,)
     assert read(r"([\d.]+) s", "took 3.2 s").values == (3.2,)
     assert read(r"m=(\d+)", "m=12").values == (12.0,)
+    assert read(r"step \d+:([\d.]+)", "step 10:52.1 img/s").values == (52.1,)
+    assert read(r"8:([\d.]+)", "8:152.5").values == (152.5,)
 
 
 @pytest.mark.parametrize(

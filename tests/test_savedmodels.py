@@ -118,23 +118,35 @@ for name, outputs in {
 
 class Decides(tf.Module):
     """Some inputs decide by their values how much is computed, others do not."""
+    def __init__(self):
+        super().__init__()
+        self.table = tf.Variable(tf.zeros([700, 4]))
     @tf.function(input_signature=[
         tf.TensorSpec([None, 8], tf.int32, "ids"), tf.TensorSpec([None, 4], tf.float32, "scores"),
         tf.TensorSpec([None, 4], tf.float32, "state"), tf.TensorSpec([None, 4], tf.float32, "series"),
-        tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain")])
-    def serve(self, ids, scores, state, series, labels, plain):
+        tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain"),
+        tf.TensorSpec([None, 4], tf.float32, "prompt"), tf.TensorSpec([None, 4], tf.float32, "checked"),
+        tf.TensorSpec([None], tf.int32, "n_rooms")])
+    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms):
         rows = tf.unique(tf.reshape(ids, [-1])).y
         kept = tf.boolean_mask(plain, scores[:, 0] > 0.5)
         deep = tf.cond(tf.reduce_sum(state) > 1.0, lambda: plain @ tf.transpose(plain), lambda: plain[:, :1])
         steps = tf.while_loop(lambda x: tf.reduce_sum(x) > 1.0, lambda x: [x / 2.0], [series])[0]
+        turns = tf.while_loop(  # the condition reads what a turn before made of the prompt
+            lambda i, done, x: (i < 9) & ~done, lambda i, done, x: (i + 1, tf.reduce_sum(x) > 3.0, x + prompt),
+            [0, False, tf.zeros_like(prompt)])[0]
+        tf.debugging.assert_greater(checked, -1.0)
+        picked = checked[:, labels[0, 0]]
         n = tf.shape(plain)[0]
         fixed = tf.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * 2.0), [0, plain])[1]
         fixed += tf.zeros([n, 4]) + tf.one_hot(labels, 4)[:, 0]
         fixed += tf.image.resize(plain[:, None, :, None], [1, 4])[:, 0, :, 0]
-        return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed}
+        return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed, "f": turns, "g": picked,
+                "h": tf.nn.embedding_lookup(self.table, n_rooms)}
 decides = Decides()
 tf.saved_model.save(decides, "decides", signatures=decides.serve)
 decides_inputs = json.load(open(export("decides", "decides")[0] + "/inputs.json"))
+told["rows"] = next(each["values"] for each in decides_inputs if each["name"] == "n_rooms")
 told["decisive"] = [each["name"] for each in decides_inputs if each["doubtful"]]
 
 with open("loads.py", "w") as file:
@@ -230,7 +242,8 @@ def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
 
 
 def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, Any]) -> None:
-    assert sorted(told["decisive"]) == ["ids", "scores", "series", "state"]
+    assert sorted(told["decisive"]) == ["ids", "prompt", "scores", "series", "state"]
+    assert told["rows"] == "rows from 0 to 699"  # an index, and no number of something
 
 
 def test_outputs_of_all_kinds_come_out(told: dict[str, Any]) -> None:

@@ -188,15 +188,15 @@ def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callabl
         )
         for each in model_inputs
     ]
-    decisive = onnxfile.decisive_inputs(spec["workload"]) if spec.get("kind") == "onnx" else ()
+    decisive, rows = onnxfile.value_facts(spec["workload"]) if spec.get("kind") == "onnx" else (set(), {})
     try:
         described = input_shapes(described, spec["shapes"], dtype_of)
         for each in described:
             others = [other for other in described if other is not each]
             each["made_up"] = values.made_up(each, others) if each["given"] is None else None
             each["values"] = values.values_text(each)
-            is_made_up = each["made_up"] is not None
-            each["doubtful"] = is_made_up and (each["name"] in decisive or bool(each["made_up"].get("doubtful")))
+            each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
+            values.correct(each, decides=each["name"] in decisive, rows=rows.get(each["name"]))
             if each["given"] is not None:
                 given.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
     except given.ValueRefusedError as error:

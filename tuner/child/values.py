@@ -19,6 +19,7 @@ warning too. A graph that can be read makes further ones doubtful: those whose v
 | one integer for all items | 1 | yes |
 | one floating-point number for all items | 0.5 | yes |
 | pixels: bytes in three dimensions or more | 0 to 255 at random | |
+| indices of a table, as the graph shows | its rows at random | |
 | integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
 | floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
@@ -118,12 +119,27 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
         return {"constant": 1 if "int" in dtype else 0.5, "doubtful": True}
     is_for_all = None not in described["shape"] and any(None in each["shape"] for each in others)
     if dtype == "uint8" and len(described["shape"]) >= 3:
-        return {"range": [0, 256]}
+        return {"range": [0, 256], "of": "pixels"}
     if "int" in dtype:
         is_doubtful = is_for_all or may_count(words, n_values, others)
         return dict({"range": [0, 2]}, **({"doubtful": True} if is_doubtful else {}))
     is_sound = described["shape"] == [None] and (bool(_SOUND.intersection(words)) or not others)
     return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all else {}))
+
+
+def correct(described: Report, *, decides: bool, rows: Optional[int]) -> None:
+    """Correct what is made up for an input by what the graph shows.
+
+    An input that indexes a table gets indices of all its `rows`: two rows would stay in the cache. One whose values
+    `decides` how much is computed is doubtful.
+    """
+    filled = described["made_up"]
+    if filled is None:
+        return
+    if rows and rows > 1 and described["range"] is None:
+        described["made_up"] = {"range": [0, rows], "of": "rows"}
+        described["values"], described["doubtful"] = values_text(described), False
+    described["doubtful"] = described["doubtful"] or decides
 
 
 def is_mask(words: Sequence[str]) -> bool:
@@ -176,6 +192,8 @@ def values_text(described: Report) -> str:
         value = filled["constant"]
         return "= %s" % ({0: "false", 1: "true"}[value] if described["dtype"] == "bool" else value)
     low, high = filled["range"]
+    if "of" in filled:
+        return "%s from %d to %d" % (filled["of"], low, high - 1)
     if "int" not in described["dtype"]:
         return "in [%g, %g)" % (low, high)
     return "0 or 1" if (low, high) == (0, 2) else "from %d to %d" % (low, high - 1)

@@ -62,6 +62,6 @@ def line(inputs: Sequence[InputFacts]) -> str:
 def made_otherwise(inputs: Iterable[InputFacts]) -> list[str]:
     """Return the inputs whose values versions before November 2026 made up otherwise: what is measured is not the same.
 
-    They drew all numbers at random, and had empty strings.
+    They drew all numbers at random, integers from 0 and 1, and had empty strings.
     """
-    return [each.text for each in inputs if not each.given and each.values.startswith("=")]
+    return [each.text for each in inputs if not each.given and each.values.startswith(("=", "rows", "pixels"))]

@@ -61,23 +61,13 @@ _LABEL = re.compile(
     rf"[\[(](?P<enclosed>{_TIME})[\])]|_(?P<ending>ns|us|ms|s)\b"
     rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
 )
+_MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
 _UNIT_OF_ANOTHER = re.compile(r"[0-9] ?[\[(]?$")
-_STATISTICS = {
-    "p",
-    "avg",
-    "average",
-    "mean",
-    "min",
-    "minimum",
-    "max",
-    "maximum",
-    "median",
-    "std",
-    "stdev",
-    "percentile",
-}
-_STATISTICS |= {"st", "nd", "rd", "th", "latency", "lat", "time"}
+_STATISTIC = re.compile(
+    r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th|latency|lat|time"
+)
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
+_WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r" ?\(?(?:±|\+/?-|[-–]) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
 _IN_PARTS = re.compile(
     r"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?),? ?)?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?),? ?)?"
@@ -85,6 +75,7 @@ _IN_PARTS = re.compile(
     r"(?P<rest>[0-9.]+ ?[mun]s)?(?<! )(?![A-Za-z/]| per )"
 )
 """A duration: 1m12.3s, 1 hour, 2 minutes."""
+_CLOCK = re.compile(rf"(?<![\w.,:])(?:[0-9]+:)?[0-9]{{1,2}}:[0-5][0-9](?:[.,][0-9]++)?+(?!\w|:| ?(?:{_RATIO}))")
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -236,7 +227,7 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
 def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Number] | None:
     """Return where the duration of several parts begins that holds the digit `first`, and what it is (s); else None.
 
-    Raises NoNumberError for one that may be two figures: 1s 250ms.
+    Raises NoNumberError for one that may be two figures, 1s 250ms, and for a part of 1:02.3.
     """
     window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
     window = lines[window_begin : first + _WINDOW].partition("\n")[0]
@@ -251,6 +242,12 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
             value = sum(_PART_S[unit] * float(text.replace(",", ".")) for unit, text in parts.items())
             resolution = _PART_S[list(parts)[-1]] * 10.0**-n_decimals
             return each.start() + window_begin, _Number(value=value, resolution=resolution, unit="s", text=each[0])
+    for each in _CLOCK.finditer(window):
+        if each.start() <= first - window_begin < each.end():
+            raise NoNumberError(
+                f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of the time '{each[0]}'",
+                "print seconds, e.g. by time -f %e; of two columns let something else than a colon part them",
+            )
     return None
 
 
@@ -343,6 +340,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         )
     value, resolution = parsed
     line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
+    after = "" if _MINIMUM_NEXT.match(after) else after
     attached, apart = _ATTACHED.match(after), _APART.match(after)
     if not attached and not apart and (spread := _SPREAD.match(after)):
         attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())
@@ -353,16 +351,15 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
 
 
 def _labelled(before: str) -> str:
-    """Return the unit that the text before a number gives it by a label, "" where there is none.
+    """Return the unit that a label before a number gives it, "" if there is none.
 
-    The unit of another number is none, and neither is a label that has had its number, unless both figures are
-    statistics of one thing.
+    A label that has had its number is none, unless both figures are statistics of one thing.
     """
     for label in reversed(list(_LABEL.finditer(before))):
         gap = before[label.end() :]
         if _UNIT_OF_ANOTHER.search(before[: label.start()]) and not re.match(r" ?[:=]", gap):
             continue
-        if not re.search(r"[0-9]", gap) or _STATISTICS.issuperset(re.findall(r"[a-z]+", gap.lower())):
+        if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
             return str(label[label.lastgroup or 0])
     return ""
 

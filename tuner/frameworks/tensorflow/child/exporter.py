@@ -7,6 +7,7 @@ import os
 import traceback
 from typing import Any, Callable
 
+from ....child import values
 from ....child.inputs import Report, WorkloadError, write_described
 from . import graph, importing, libraries, source
 
@@ -51,9 +52,10 @@ def write(spec: Report) -> Report:
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     described_graph = graph_of(function, call, described)
-    for number in (described_graph or {}).pop("decisive", ()):
-        if number < len(described) and described[number].get("made_up") is not None:
-            described[number]["doubtful"] = True
+    seen = (described_graph or {}).pop("values", {"decisive": (), "rows": {}})
+    for number, each in enumerate(described):
+        if "made_up" in each:
+            values.correct(each, decides=number in seen["decisive"], rows=seen["rows"].get(number))
     write_described(spec["folder"], described, described_graph)
     return choice
 

@@ -19,6 +19,9 @@ BRANCHES = {"If", "StatelessIf"}
 CASES = {"Case", "StatelessCase"}
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 BACK = {"NextIteration", "RefNextIteration"}
+LOOKUPS = {"ResourceGather", "GatherV2", "Gather"}
+SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
+READ = {"ReadVariableOp", "VariableV2"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 SHAPES_ALONE = {"Shape", "ShapeN", "Size", "Rank"}
 DECIDING: dict[str, tuple[int, ...]] = {
@@ -26,26 +29,29 @@ DECIDING: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5"), (0, 1, 2, 3, 4)),
     **dict.fromkeys(("CombinedNonMaxSuppression", "SparseFillEmptyRows", "SparseSegmentSum"), (0, 1, 2)),
     **dict.fromkeys(("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "Fill"), (0,)),
-    **dict.fromkeys(("ListDiff", "DynamicPartition", "DenseBincount", "Bincount"), (0, 1)),
+    **dict.fromkeys(("ListDiff", "DynamicPartition"), (0, 1)),
     **dict.fromkeys(("DecodeJpeg", "DecodePng", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeAndCropJpeg"), (0,)),
     **dict.fromkeys(("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets", "DecodeWav"), (0,)),
-    **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "TopKV2", "OneHot"), (1,)),
+    **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "TopKV2", "OneHot", "Switch"), (1,)),
     **dict.fromkeys(("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"), (1,)),
+    "LoopCond": (0,),
     "Slice": (1, 2),
     "StridedSlice": (1, 2, 3),
     "CropAndResize": (3,),
 }
 """Operators whose output has a size that values decide, and the places of these among their inputs."""
-ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
+ATTRIBUTES = ("shrink_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
 
 Source = Tuple[int, int]  # node, output
+_TURNS = 3  # of a loop: after these, what one value hands to the next has come round
 
 
 def describe(function: Any) -> dict[str, Any]:
     """Return the graph of a concrete function whose inputs have known shapes.
 
     `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
-    `decisive` are the numbers of the inputs whose values decide how much is computed.
+    Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, and `rows` are the
+    rows of the tables that inputs index, by the number of the input.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
@@ -54,13 +60,17 @@ def describe(function: Any) -> dict[str, Any]:
     flat.add(graph.get_operations(), 1)
     inside = {id(outer): inner for outer, inner in graph.captures}
     variables = []
+    rows: dict[int, int] = {}  # of tables, by the node of their variable
     for variable in graph.variables:
         handle, n = inside.get(id(variable.handle)), int(variable.shape.num_elements() or 0)
         if handle is not None:
-            variables.append([flat.sources[key(handle)][0], n, n * variable.dtype.size])
+            node = flat.sources[key(handle)][0]
+            variables.append([node, n, n * variable.dtype.size])
+            rows.update({node: int(variable.shape[0])} if variable.shape.rank == 2 and n else {})
     sources = [flat.sources.get(key(tensor)) for tensor in given]
     outputs = [flat.sources[key(tensor)] for tensor in returned]
-    return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "decisive": flat.decisive_of(sources)}
+    values = {"decisive": flat.decisive_of(sources), "rows": flat.rows_of(sources, rows)}
+    return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "values": values}
 
 
 def calls_python(function: Any) -> bool:
@@ -93,6 +103,8 @@ class Flat:
         self.sources: dict[tuple[str, int], Source] = {}
         self.conditions: list[Source] = []
         """What branches and loops look at before they run."""
+        self.loops: list[tuple[range, list[tuple[Source, Source]]]] = []
+        """The nodes of each loop's body, with (what it begins with, what it hands to its next turn) of each value."""
 
     def add(self, operations: list[Any], times: int | None) -> None:
         """Append the nodes of operations that run `times` times."""
@@ -100,12 +112,17 @@ class Flat:
             if op.type in CALLS:
                 outputs = self.call(op.get_attr("f"), op.inputs, times)
             elif op.type in LOOPS:
-                trips = self.iterations(op)
+                trips, tested = self.iterations(op)
+                begin = len(self.nodes)
                 outputs = self.call(
                     op.get_attr("body"), op.inputs, None if trips is None or times is None else trips * times
                 )
+                initial = [self.sources[key(tensor)] for tensor in op.inputs]
+                self.loops.append((range(begin, len(self.nodes)), list(zip(initial, outputs))))
+                self.conditions += [each for place in tested for each in (initial[place], outputs[place])]
             elif op.type in BRANCHES:
-                self.conditions.append(self.sources[key(op.inputs[0])])
+                if not self.is_check(op):
+                    self.conditions.append(self.sources[key(op.inputs[0])])
                 # Both branches are in the graph; one of them runs.
                 self.call(op.get_attr("else_branch"), op.inputs[1:], times)
                 outputs = self.call(op.get_attr("then_branch"), op.inputs[1:], times)
@@ -155,13 +172,21 @@ class Flat:
         ]
         return operations, outputs
 
-    def iterations(self, op: Any) -> int | None:
-        """Return how often a loop runs where its condition compares with constants, None where it does not tell."""
+    def is_check(self, op: Any) -> bool:
+        """Return whether a branch does nothing but stop with an error, as tf.debugging has them."""
+        branches = [self.functions[op.get_attr(name).name] for name in ("then_branch", "else_branch")]
+        return any(node.op == "Assert" for each in branches for node in each.node_def)
+
+    def iterations(self, op: Any) -> tuple[int | None, list[int]]:
+        """Return how often a loop runs and which of its values its condition reads.
+
+        The first is None if the condition does not compare with constants.
+        """
         from tensorflow.python.framework.tensor_util import constant_value
 
         operations, _ = self.imported(op.get_attr("cond"), op.inputs)
-        tested = [tensor for test in operations for tensor in test.inputs]
-        self.conditions += [self.sources[key(tensor)] for tensor in tested if key(tensor) in self.sources]
+        read = {key(tensor) for test in operations for tensor in test.inputs}
+        tested = [place for place, tensor in enumerate(op.inputs) if key(tensor) in read]
         limits = []
         for test in operations:
             if test.type not in ("Less", "LessEqual"):
@@ -175,23 +200,56 @@ class Flat:
             elif (
                 value is None and tensor.op.type in LOOPS
             ):  # the loop of a gradient runs as often as the one that it goes back through
-                limits += [trips for trips in [self.iterations(tensor.op)] if trips is not None]
-        return min(limits) if limits else None
+                limits += [trips for trips, _ in [self.iterations(tensor.op)] if trips is not None]
+        return min(limits) if limits else None, tested
 
     def decisive_of(self, given: list[Source | None]) -> list[int]:
         """Return which of the inputs, by their sources, have values that decide how much is computed.
 
         Values pass through every operator but those that read a shape alone.
         """
-        carried: list[set[int]] = []  # the inputs whose values a node's outputs depend on
+        carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
         decisive: set[int] = set()
-        for number, (operator, sources, *_) in enumerate(self.nodes):
-            own = {place for place, source in enumerate(given) if source is not None and source[0] == number}
-            parts = [carried[node] if node < number else set() for node, _ in sources]
-            places = DECIDING.get(operator, ())
-            decisive.update(*(part for place, part in enumerate(parts) if place in places))
-            carried.append(own if operator in SHAPES_ALONE else own.union(*parts))
+        for _ in range(_TURNS if self.loops else 1):
+            for number, (operator, sources, _, attributes, _) in enumerate(self.nodes):
+                own = {place for place, source in enumerate(given) if source is not None and source[0] == number}
+                handed = [pair for body, pairs in self.loops if number in body for pair in pairs]
+                parts = [
+                    carried[node].union(*(carried[last[0]] for first, last in handed if first == (node, k)))
+                    for node, k in sources
+                ]
+                for place in DECIDING.get(operator, ()):
+                    if place < len(parts):
+                        decisive |= self.sizes(attributes, sources[place], carried, parts[place])
+                carried[number] = own if operator in SHAPES_ALONE else own.union(*parts)
         return sorted(decisive.union(*(carried[node] for node, _ in self.conditions)))
+
+    def rows_of(self, given: list[Source | None], rows: dict[int, int]) -> dict[int, int]:
+        """Return the fewest rows of the tables that each input indexes; `rows` are those of variables, by node."""
+        found: dict[int, int] = {}
+        for operator, sources, *_ in self.nodes:
+            if operator in LOOKUPS and len(sources) > 1:
+                table, index = (self.origin(source, READ | SAME_NUMBERS) for source in sources[:2])
+                place = given.index(index) if index in given else None
+                shape = self.nodes[table[0]][2][table[1]][1] or []
+                n_rows = rows.get(table[0]) or (shape[0] if len(shape) == 2 else None)
+                if place is not None and n_rows:
+                    found[place] = min(n_rows, found.get(place, n_rows))
+        return found
+
+    def origin(self, source: Source, through: set[str]) -> Source:
+        """Return where a value comes from, through operators that keep its numbers."""
+        while self.nodes[source[0]][0] in through and self.nodes[source[0]][1]:
+            source = self.nodes[source[0]][1][0]
+        return source
+
+    def sizes(self, attributes: dict[str, Any], source: Source, carried: list[set[int]], part: set[int]) -> set[int]:
+        """Return which of the inputs that an operand depends on decide a size: x[:, i] has one, whatever i is."""
+        indexed = attributes.get("shrink_axis_mask", 0)
+        operator, packed, *_ = self.nodes[source[0]]
+        if not indexed or operator != "Pack":
+            return part
+        return set().union(*(carried[node] for axis, (node, _) in enumerate(packed) if not indexed >> axis & 1))
 
 
 def ordered(operations: list[Any]) -> list[Any]:
