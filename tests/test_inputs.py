@@ -230,6 +230,8 @@ MADE_UP = [
     ("mask_lengths", "int64", [None], "= 400", True),
     ("mask_ratio", "float32", [], "= 0.5", True),
     ("eos", "bool", [None], "= false", True),
+    ("ignore", "bool", [None, 4], "= false", True),
+    ("drop_mask", "float32", [None, 4], "= 0", True),
     ("output_shape", "int32", [2], "0 or 1", True),
     ("scales", "float32", [2], "in [0, 1)", True),
     ("picture", "uint8", [None, 8, 8, 3], "pixels from 0 to 255", False),

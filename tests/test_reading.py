@@ -129,6 +129,13 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"avg ([\d.]+)", "img/s: avg 812.3 min 790.1 max 830.2", "img/s"),
         (r"avg ([\d.]+)", "avg 1.2 / min 0.9 / max 1.5", ""),
         (r"took ([\d.]+)", "took 1.2 min", "min"),
+        (r": ([\d.]+)", "total time in minutes: 1.105", "minutes"),
+        (r": ([\d.]+)", "elapsed seconds: 58.1", "seconds"),
+        (r": ([\d.]+)", "833 images in 12 seconds: 69.4", ""),
+        (r": ([\d.]+)", "10 images/sec: 33.2", "images/sec"),
+        (r"_msec: ([\d.]+)", "step_msec: 58.1", "msec"),
+        (r"sec: ([\d.]+)", "images_per_sec: 58.1", ""),
+        (r": ([\d.]+)", "samples per seconds: 58.1", ""),
         (RATE, "rate: 833 QPS", "QPS"),
         (RATE, "rate: 1.2k QPS", "k QPS"),
         (RATE, "rate: 1.052 KQPS", "KQPS"),
@@ -137,6 +144,12 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
 )  # fmt: skip
 def test_a_unit_belongs_to_its_number(pattern: str, output: str, unit: str) -> None:
     assert read(pattern, output).unit == unit
+
+
+def test_a_median_is_as_fine_as_the_number_in_the_middle() -> None:
+    mixed = read(r"(\d+)m?s/step", "985ms/step\n1s/step\n1s/step")
+    assert (mixed.values, mixed.resolution) == ((985.0, 1000.0, 1000.0), 1000.0)
+    assert read(r"(\d+)m?s/step", "2s/step\n985ms/step\n986ms/step\n987ms/step").in_unit("ms/step").resolution == 1.0
 
 
 def test_units_are_the_same_in_capitals() -> None:

@@ -10,7 +10,7 @@ warning too. A graph that can be read makes further ones doubtful: those whose v
 | with `--input-range` | random numbers of that range | |
 | text | a text of 40 words | yes |
 | a mask: a word of its name is `mask` | ones, true; zeros where it is a `key_padding_mask` | of padding |
-| what is padded, finished, done, stopped or skipped | zeros, false | yes |
+| what is padded, finished, stopped, skipped, dropped or ignored | zeros, false | yes |
 | a training switch, or one truth value alone | false | yes |
 | other truth values | true | |
 | one number named `keep_prob` or as a dropout rate | 1, or 0 | yes |
@@ -49,6 +49,7 @@ _NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label
 _OF_AMOUNTS = ("len", "lens", "length", "lengths", "ratio", "ratios", "rate", "prob", "probs", "size", "count")
 _PADDING = {"pad", "padding", "paddings", "padded"}
 _ENDED = {"finished", "done", "skip", "skipped", "eos", "stop", "stopped", "end", "ended"}
+_LEFT_OUT = {"drop", "dropped", "ignore", "ignored", "invalid", "exclude", "excluded", "out"}
 # Of integers: what counts work, and what names one of many.
 _AMOUNTS = {
     "duration", "durations", "count", "counts", "repeat", "repeats", "size", "sizes", "frames", "nframes",
@@ -101,8 +102,10 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     if is_mask(words):
         if words[-3:-1] == ["key", "padding"]:
             return {"constant": 0}
+        if _LEFT_OUT.intersection(words):
+            return {"constant": 0, "doubtful": True}
         return dict({"constant": 1}, **({"doubtful": True} if _PADDING.intersection(words) else {}))
-    if _PADDING.intersection(words) or (dtype == "bool" and _ENDED.intersection(words)):
+    if _PADDING.intersection(words) or (dtype == "bool" and (_ENDED | _LEFT_OUT).intersection(words)):
         return {"constant": 0, "doubtful": True}
     if n_values == 1 and is_switch:
         return {"constant": 0, "doubtful": True}

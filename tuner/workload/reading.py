@@ -58,7 +58,8 @@ _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATE
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
 _LABEL = re.compile(
-    rf"[\[(](?P<enclosed>{_TIME})[\])]|_(?P<ending>ns|us|ms|s)\b"
+    rf"[\[(](?P<enclosed>{_TIME})[\])]|(?<!_per)_(?P<ending>[nuµm]?s|[mu]?secs?|(?:milli|micro)?seconds|minutes)\b"
+    rf"|(?<!per )(?<!/)\b(?P<full>(?:nano|micro|milli)?seconds|minutes|hours)\b"
     rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
 )
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
@@ -140,9 +141,11 @@ def read(pattern: str, output: str) -> Reading:
         )
     readings = [Reading(values=(each.value,), resolution=each.resolution, unit=each.unit) for each in good]
     converted = [each.in_unit(readings[0].unit) for each in readings]
+    ordered = sorted(converted, key=lambda each: each.values)
+    middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]  # what the median is made of
     reading = Reading(
         values=tuple(each.values[0] for each in converted),
-        resolution=min(each.resolution for each in converted),
+        resolution=max(each.resolution for each in middle),
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
     )
@@ -357,7 +360,7 @@ def _labelled(before: str) -> str:
     """
     for label in reversed(list(_LABEL.finditer(before))):
         gap = before[label.end() :]
-        if _UNIT_OF_ANOTHER.search(before[: label.start()]) and not re.match(r" ?[:=]", gap):
+        if _UNIT_OF_ANOTHER.search(before[: label.start()]) and not (label["ratio"] and re.match(r" ?[:=]", gap)):
             continue
         if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
             return str(label[label.lastgroup or 0])
