@@ -126,8 +126,8 @@ class Decides(tf.Module):
         tf.TensorSpec([None, 4], tf.float32, "state"), tf.TensorSpec([None, 4], tf.float32, "series"),
         tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain"),
         tf.TensorSpec([None, 4], tf.float32, "prompt"), tf.TensorSpec([None, 4], tf.float32, "checked"),
-        tf.TensorSpec([None], tf.int32, "n_rooms")])
-    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms):
+        tf.TensorSpec([None], tf.int32, "n_rooms"), tf.TensorSpec([None], tf.int32, "step_count")])
+    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms, step_count):
         rows = tf.unique(tf.reshape(ids, [-1])).y
         kept = tf.boolean_mask(plain, scores[:, 0] > 0.5)
         deep = tf.cond(tf.reduce_sum(state) > 1.0, lambda: plain @ tf.transpose(plain), lambda: plain[:, :1])
@@ -142,10 +142,14 @@ class Decides(tf.Module):
         fixed += tf.zeros([n, 4]) + tf.one_hot(labels, 4)[:, 0]
         fixed += tf.image.resize(plain[:, None, :, None], [1, 4])[:, 0, :, 0]
         return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed, "f": turns, "g": picked,
-                "h": tf.nn.embedding_lookup(self.table, n_rooms)}
+                "h": tf.nn.embedding_lookup(self.table, n_rooms),
+                "i": tf.sin(tf.cast(step_count, tf.float32))}
 decides = Decides()
 tf.saved_model.save(decides, "decides", signatures=decides.serve)
 decides_inputs = json.load(open(export("decides", "decides")[0] + "/inputs.json"))
+tf.keras.Sequential([tf.keras.Input((4,), name="ids"), tf.keras.layers.Embedding(900, 2)]).save("emb.keras")
+embedded, _ = export("emb", "emb.keras", kind="keras")
+told["keras rows"] = json.load(open(embedded + "/inputs.json"))[0]["values"]
 told["rows"] = next(each["values"] for each in decides_inputs if each["name"] == "n_rooms")
 told["decisive"] = [each["name"] for each in decides_inputs if each["doubtful"]]
 
@@ -243,7 +247,9 @@ def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
 
 def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, Any]) -> None:
     assert sorted(told["decisive"]) == ["ids", "prompt", "scores", "series", "state"]
-    assert told["rows"] == "rows from 0 to 699"  # an index, and no number of something
+    assert (
+        told["rows"] == "rows from 0 to 699"
+    )  # an index, and no number of something; nor does step_count do more than arithmetic
 
 
 def test_outputs_of_all_kinds_come_out(told: dict[str, Any]) -> None:

@@ -130,11 +130,11 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all else {}))
 
 
-def correct(described: Report, *, decides: bool, rows: Optional[int]) -> None:
+def correct(described: Report, *, decides: bool, rows: Optional[int], is_plain: bool = False) -> None:
     """Correct what is made up for an input by what the graph shows.
 
     An input that indexes a table gets indices of all its `rows`: two rows would stay in the cache. One whose values
-    `decides` how much is computed is doubtful.
+    `decides` how much is computed is doubtful. One that is for plain arithmetic alone is not, whatever its name is.
     """
     filled = described["made_up"]
     if filled is None:
@@ -142,7 +142,7 @@ def correct(described: Report, *, decides: bool, rows: Optional[int]) -> None:
     if rows and rows > 1 and described["range"] is None:
         described["made_up"] = {"range": [0, rows], "of": "rows"}
         described["values"], described["doubtful"] = values_text(described), False
-    described["doubtful"] = described["doubtful"] or decides
+    described["doubtful"] = (described["doubtful"] and not is_plain) or decides
 
 
 def is_mask(words: Sequence[str]) -> bool:

@@ -52,10 +52,11 @@ def write(spec: Report) -> Report:
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     described_graph = graph_of(function, call, described)
-    seen = (described_graph or {}).pop("values", {"decisive": (), "rows": {}})
+    seen = (described_graph or {}).pop("values", {"decisive": (), "plain": (), "rows": {}})
     for number, each in enumerate(described):
         if "made_up" in each:
-            values.correct(each, decides=number in seen["decisive"], rows=seen["rows"].get(number))
+            is_decisive, is_plain = number in seen["decisive"], number in seen["plain"]
+            values.correct(each, decides=is_decisive, is_plain=is_plain, rows=seen["rows"].get(number))
     write_described(spec["folder"], described, described_graph)
     return choice
 

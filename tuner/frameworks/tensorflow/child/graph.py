@@ -19,6 +19,17 @@ BRANCHES = {"If", "StatelessIf"}
 CASES = {"Case", "StatelessCase"}
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 BACK = {"NextIteration", "RefNextIteration"}
+PLAIN = {
+    *("Abs", "Add", "AddN", "AddV2", "All", "Any", "ArgMax", "ArgMin", "AvgPool", "BatchMatMulV2", "BiasAdd", "Cast"),
+    *("ConcatV2", "Conv2D", "Cos", "DepthwiseConv2dNative", "Einsum", "Elu", "Equal", "Erf", "Exp", "ExpandDims"),
+    *("Floor", "FloorDiv", "FloorMod", "FusedBatchNormV3", "GatherV2", "Greater", "GreaterEqual", "Identity"),
+    *("LeakyRelu", "Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul", "Max", "MaxPool"),
+    *("Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NotEqual", "OneHot", "Pack", "Pow", "Prod", "RealDiv"),
+    *("Relu", "Relu6", "Reshape", "ResourceGather", "Round", "Rsqrt", "SelectV2", "Selu", "Sigmoid", "Sign", "Sin"),
+    *("Softmax", "Softplus", "Split", "Sqrt", "Square", "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice"),
+    *("Sub", "Sum", "Tanh", "Transpose", "Unpack"),
+}
+"""Operators that do the same work whatever the values are, unless these decide a size."""
 LOOKUPS = {"ResourceGather", "GatherV2", "Gather"}
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
 READ = {"ReadVariableOp", "VariableV2"}
@@ -34,7 +45,10 @@ DECIDING: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets", "DecodeWav"), (0,)),
     **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "TopKV2", "OneHot", "Switch"), (1,)),
     **dict.fromkeys(("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"), (1,)),
-    "LoopCond": (0,),
+    **dict.fromkeys(("LoopCond", "BlockLSTM", "BlockLSTMV2", "Conv2DBackpropInput"), (0,)),
+    **dict.fromkeys(("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "StatelessRandomUniformV2"), (0,)),
+    **dict.fromkeys(("SegmentSumV2", "UnsortedSegmentSum", "UnsortedSegmentMax", "ScatterNd"), (2,)),
+    **dict.fromkeys(("ScaleAndTranslate", "SplitV"), (1,)),
     "Slice": (1, 2),
     "StridedSlice": (1, 2, 3),
     "CropAndResize": (3,),
@@ -50,8 +64,8 @@ def describe(function: Any) -> dict[str, Any]:
     """Return the graph of a concrete function whose inputs have known shapes.
 
     `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
-    Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, and `rows` are the
-    rows of the tables that inputs index, by the number of the input.
+    Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, `plain` those that
+    are used by plain arithmetic alone, and `rows` are the rows of the tables that inputs index, by the input's number.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
@@ -69,7 +83,8 @@ def describe(function: Any) -> dict[str, Any]:
             rows.update({node: int(variable.shape[0])} if variable.shape.rank == 2 and n else {})
     sources = [flat.sources.get(key(tensor)) for tensor in given]
     outputs = [flat.sources[key(tensor)] for tensor in returned]
-    values = {"decisive": flat.decisive_of(sources), "rows": flat.rows_of(sources, rows)}
+    decisive, plain = flat.followed(sources)
+    values = {"decisive": decisive, "plain": plain, "rows": flat.rows_of(sources, rows)}
     return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "values": values}
 
 
@@ -203,13 +218,14 @@ class Flat:
                 limits += [trips for trips, _ in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None, tested
 
-    def decisive_of(self, given: list[Source | None]) -> list[int]:
-        """Return which of the inputs, by their sources, have values that decide how much is computed.
+    def followed(self, given: list[Source | None]) -> tuple[list[int], list[int]]:
+        """Return which inputs, by their sources, decide how much is computed, and which are for plain arithmetic alone.
 
         Values pass through every operator but those that read a shape alone.
         """
         carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
         decisive: set[int] = set()
+        special: set[int] = set()
         for _ in range(_TURNS if self.loops else 1):
             for number, (operator, sources, _, attributes, _) in enumerate(self.nodes):
                 own = {place for place, source in enumerate(given) if source is not None and source[0] == number}
@@ -221,8 +237,10 @@ class Flat:
                 for place in DECIDING.get(operator, ()):
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
+                special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
                 carried[number] = own if operator in SHAPES_ALONE else own.union(*parts)
-        return sorted(decisive.union(*(carried[node] for node, _ in self.conditions)))
+        decisive = decisive.union(*(carried[node] for node, _ in self.conditions))
+        return sorted(decisive), sorted(set(range(len(given))) - decisive - special)
 
     def rows_of(self, given: list[Source | None], rows: dict[int, int]) -> dict[int, int]:
         """Return the fewest rows of the tables that each input indexes; `rows` are those of variables, by node."""
@@ -238,9 +256,15 @@ class Flat:
         return found
 
     def origin(self, source: Source, through: set[str]) -> Source:
-        """Return where a value comes from, through operators that keep its numbers."""
-        while self.nodes[source[0]][0] in through and self.nodes[source[0]][1]:
-            source = self.nodes[source[0]][1][0]
+        """Return where a value comes from, through operators that keep its numbers.
+
+        Keras counts negative indices from the end: where(i < 0, i + n, i).
+        """
+        while self.nodes[source[0]][1]:
+            operator, sources, *_ = self.nodes[source[0]]
+            if operator not in through and operator != "SelectV2":
+                break
+            source = sources[-1 if operator == "SelectV2" else 0]
         return source
 
     def sizes(self, attributes: dict[str, Any], source: Source, carried: list[set[int]], part: set[int]) -> set[int]:
