@@ -165,7 +165,7 @@ def test_what_is_fed_is_known_and_can_be_given(folder: Path, monkeypatch: pytest
         return {each.name: each.values for each in job.inputs}
 
     shapes = ("ids=20",)
-    assert fed("two.keras", input_shapes=shapes) == {"ids": "0 or 1", "extra": "in [0, 1)"}
+    assert fed("two.keras", input_shapes=shapes) == {"ids": "rows from 0 to 29999", "extra": "in [0, 1)"}
     assert fed("more [1]", signature="product") == {"x": "in [0, 1)", "n": "= 1"}
     assert list(fed("more [1]", signature="shout").values()) == ["= text of 40 words"]
     assert fed("mine.py") == {}  # which makes its own
