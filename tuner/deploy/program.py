@@ -73,9 +73,9 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     """Return the copies of a program that a deployment asks for.
 
     Their numbers are put in the place of `{instance}`, sums with them in the place of such as `{8500+instance}`, and
-    the names of an ensemble's models in the place of `{model}`. What the user's environment says otherwise than that of
-    the measurement stays. Raises BadInputError where they are to use CPUs that this process may not, and for a number
-    of two digits after other digits.
+    the names of an ensemble's models in the place of `{model}`. A variable that the user's environment sets to another
+    value than the measurement had stays. Raises BadInputError where they are to use CPUs that this process may not, and
+    for a number of two digits after other digits.
     """
     _check_numbers(words, deployment.processes)
     allowed = os.sched_getaffinity(0)

@@ -226,9 +226,9 @@ class Flat:
         carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
         decisive: set[int] = set()
         special: set[int] = set()
+        given_by = {source[0]: {place} for place, source in enumerate(given) if source is not None}
         for _ in range(_TURNS if self.loops else 1):
             for number, (operator, sources, _, attributes, _) in enumerate(self.nodes):
-                own = {place for place, source in enumerate(given) if source is not None and source[0] == number}
                 handed = [pair for body, pairs in self.loops if number in body for pair in pairs]
                 parts = [
                     carried[node].union(*(carried[last[0]] for first, last in handed if first == (node, k)))
@@ -238,12 +238,13 @@ class Flat:
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
+                own = given_by.get(number, set())
                 carried[number] = own if operator in SHAPES_ALONE else own.union(*parts)
         decisive = decisive.union(*(carried[node] for node, _ in self.conditions))
         return sorted(decisive), sorted(set(range(len(given))) - decisive - special)
 
     def rows_of(self, given: list[Source | None], rows: dict[int, int]) -> dict[int, int]:
-        """Return the fewest rows of the tables that each input indexes; `rows` are those of variables, by node."""
+        """Return the fewest rows of the tables that each input indexes; `rows` has each variable's."""
         found: dict[int, int] = {}
         for operator, sources, *_ in self.nodes:
             if operator in LOOKUPS and len(sources) > 1:
