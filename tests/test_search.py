@@ -496,13 +496,14 @@ def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("1m30s", 90), ("300", 300), ("0.5m", 30)]
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("1.5h", 5400), ("1m30s", 90), ("300", 300), ("0.5m", 30), ("2d", 172800)],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "5 x", "-5s", "0s", "m", "5d", "1e3", "nan"])
+@pytest.mark.parametrize("text", ["", "5 x", "-5s", "0s", "m", "5w", "1e3", "nan"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(BadInputError, match="--time-budget"):
         parse_duration(text)
@@ -649,9 +650,11 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
         foreign.execute("CREATE TABLE foo (x)")
         foreign.commit()
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for url in ("empty.db", "foreign.db", "none.db"):
-        assert open_storage(f"sqlite:///{tmp_path}/{url}", create=False) is None
-        assert open_storage(f"sqlite+pysqlite:///{tmp_path}/{url}", create=False) is None
+    for driver in ("sqlite", "sqlite+pysqlite"):
+        for name in ("empty.db", "none.db"):
+            assert open_storage(f"{driver}:///{tmp_path}/{name}", create=False) is None
+        with pytest.raises(BadInputError, match=r"foreign\.db is a database of another program"):
+            open_storage(f"{driver}:///{tmp_path}/foreign.db", create=False)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
