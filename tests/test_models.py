@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import tftune
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
-from tuner.trial.outcome import ReadyReport
+from tuner.trial.outcome import ReadyReport, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
@@ -325,6 +325,29 @@ def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) ->
     done = tftune("workloads", "show", "mine.py", "--mode", mode, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
+
+
+LONGEST = """
+BATCH_SIZE = 8
+def build():
+    import tensorflow as tf
+    layers = tf.keras.layers
+    return tf.keras.Sequential([layers.Input((None, 3)), layers.LSTM(4, return_sequences=True)])
+def inputs(n):
+    import numpy as np
+    return np.ones((n, {length}, 3), "f4")
+"""
+
+
+def test_items_may_be_as_long_as_the_longest_of_their_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of a batch of 2 would run as many steps of the loop for any other."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LONGEST.format(length="5 * n"))
+    assert list((ready("./mine.py").outputs or {}).values()) == [[1, 5, 4]]
+    (tmp_path / "mine.py").write_text(LONGEST.format(length="5 if n > 1 else 9"))
+    with pytest.raises(TrialFailure, match=r"shape \(1, 9, 3\), and the model was exported for \(\?, 5, 3\)"):
+        ready("./mine.py")
+    assert runs("./mine.py", execution="eager")
 
 
 def test_what_cannot_be_a_graph_runs_eagerly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

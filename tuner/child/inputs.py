@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import shutil
@@ -111,7 +112,21 @@ def arguments_of(
     if spec["kind"] != "python":
         return tuple(fed(spec, each, batch_size, dtype_of) for each in described)
     inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
+    if spec["execution"] != "eager":
+        check_shapes(inputs + targets, described)
     return inputs + targets
+
+
+def check_shapes(arrays: tuple[Any, ...], described: list[Report]) -> None:
+    """Raise WorkloadError for arrays of other shapes than the model was exported for: it might compute less of them."""
+    for array, each in zip(arrays, described):
+        pairs = enumerate(itertools.zip_longest(array.shape, each["shape"]))
+        if "open" in each and any(axis and n != m and axis not in each["open"] for axis, (n, m) in pairs):
+            raise WorkloadError(
+                "%s has the shape %s, and the model was exported for %s, as inputs(2) returned it"
+                % (each["name"], shape_text(list(array.shape)), shape_text(each["shape"])),
+                "let inputs() pad its items to one length for all batch sizes, or use --execution eager",
+            )
 
 
 def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

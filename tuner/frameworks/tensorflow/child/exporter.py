@@ -118,8 +118,9 @@ def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Rep
 
 
 def tensor_spec(described: Report, batch_size: int | None) -> Any:
-    """Return TensorFlow's own description of an input with that batch size."""
+    """Return TensorFlow's own description of an input with that batch size; where it is open, all are that are."""
     import tensorflow as tf
 
-    shape = [batch_size if n is None else n for n in described["shape"]]
+    own = source.open_shape(described) if batch_size is None else described["shape"]
+    shape = [batch_size if n is None else n for n in own]
     return tf.TensorSpec(shape, described["dtype"], name=described["name"])

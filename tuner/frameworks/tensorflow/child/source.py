@@ -33,9 +33,11 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
             "build() returned %s" % type(model).__name__, "expected a Keras model or a function of tensors"
         )
     inputs, targets = batch_of(module, spec, 2)
-    if spec["mode"] != TRAINING:
-        return described_arrays(inputs), forward(model), model
     described = described_arrays(inputs + targets)
+    for each, axes in zip(described, open_axes(module, spec, inputs + targets)):
+        each["open"] = axes
+    if spec["mode"] != TRAINING:
+        return described, forward(model), model
     if hasattr(module, "training"):
         step = called(module.training, model, params=spec["params"])
         return described, lambda *tensors: named(step(*tensors)), (model, step)
@@ -58,6 +60,19 @@ def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
         )
 
 
+def open_axes(module: Any, spec: Report, arrays: tuple[Any, ...]) -> list[list[int]]:
+    """Return the axes on which arrays of a file have another size in another batch, for each array.
+
+    Items may be padded to the longest of their batch. The other batch is the file's own, or 4.
+    """
+    own, others = getattr(module, "BATCH_SIZE", 0), arrays
+    with contextlib.suppress(Exception):  # trials may have other batch sizes, and report errors
+        inputs, targets = batch_of(module, spec, own if isinstance(own, int) and own not in (0, 2) else 4)
+        others = inputs + targets
+    sizes = [list(zip(array.shape, other.shape)) for array, other in zip(arrays, others)]
+    return [[axis for axis, (n, m) in enumerate(each) if axis and n != m] for each in sizes]
+
+
 def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
     """Return name, dtype and shape (null for the batch) of the arrays that a file gives."""
     import tensorflow as tf
@@ -69,6 +84,11 @@ def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
         {"name": "input_%d" % i, "dtype": tf.as_dtype(array.dtype).name, "shape": [None, *array.shape[1:]]}
         for i, array in enumerate(arrays)
     ]
+
+
+def open_shape(described: Report) -> Any:
+    """Return the shape that a model is exported for: null for the batch and for the axes that are `open`."""
+    return [None if axis in described.get("open", ()) else n for axis, n in enumerate(described["shape"])]
 
 
 def keras_spec(tensor: Any) -> Any:
@@ -294,7 +314,7 @@ def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
     with open(os.path.join(folder, INPUTS), encoding="utf-8") as file:
         described = json.load(file)
     names = [each["name"] for each in described]
-    signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
+    signature = [tf.TensorSpec(open_shape(each), each["dtype"], name=each["name"]) for each in described]
     step = tf.function(
         lambda *given: named(function(**dict(zip(names, given)))), input_signature=signature, autograph=False
     )
