@@ -181,6 +181,61 @@ def test_relative_imports_are_followed_from_where_they_stand(tmp_path: Path) -> 
     assert len(fingerprints) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("W = np.load('w.npz')", "w.npz"),
+        ("W = np.load(f'{HERE}/w.npz')", "w.npz"),
+        ("W = np.load(os.path.join(os.path.dirname(__file__), 'weights', 'w.npz'))", "weights/w.npz"),
+        ("W = np.load(Path(__file__).parent / 'weights' / 'w.npz')", "weights/w.npz"),
+        ("M = tf.saved_model.load('served')", "served/variables/variables.index"),
+        ("C.restore('ckpt/last')", "ckpt/last.data-00000-of-00001"),
+        ("M = TFBertModel.from_pretrained('./bert')", "bert/tf_model.h5"),
+        ("PARAMS = {'weights': 'w.npz'}\ndef training(model, weights): ...", "w.npz"),
+        ("sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'src'))\nimport net", "../src/net.py"),
+        ("sys.path.append(str(Path(__file__).resolve().parent.parent))\nfrom src.net import x", "../src/net.py"),
+    ],
+)
+def test_the_fingerprint_follows_what_the_file_reads(tmp_path: Path, text: str, file: str) -> None:
+    path = tmp_path / "bench/mine.py"
+    for folder in ("weights", "served/variables", "ckpt", "bert", "../src"):
+        (path.parent / folder).mkdir(parents=True)
+    for name in ("served/saved_model.pb", "ckpt/last.index", "bert/config.json"):
+        (path.parent / name).write_text("")
+    path.write_text(f"{text}\n{BODY}")
+    (path.parent / file).write_text("x = 1\n")
+    first = load(str(path)).fingerprint
+    (path.parent / "other.npz").write_text("")
+    assert load(str(path)).fingerprint == first
+    (path.parent / file).write_text("x = 2\n")
+    assert load(str(path)).fingerprint != first
+
+
+def test_what_a_file_writes_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("L = open('times.txt', 'a')\nlogging.basicConfig(filename='run.txt')\nM = open('run.log')\n" + BODY)
+    first = load(str(path)).fingerprint
+    for name in ("times.txt", "run.txt", "run.log"):
+        (tmp_path / name).write_text("1")
+    assert load(str(path)).fingerprint == first
+
+
+def test_the_fingerprint_follows_the_environment_that_the_file_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.py"
+    reading = (
+        "A = os.environ['WIDTH']\nB = os.environ.get('DEPTH', 2)\nC = os.getenv('SEED')\nos.environ['SET'] = '1'\n"
+    )
+    path.write_text(reading + BODY)
+    prints = [load(str(path)).fingerprint]
+    for name in ("WIDTH", "DEPTH", "SEED", "SET", "OTHER"):
+        monkeypatch.setenv(name, "64")
+        prints.append(load(str(path)).fingerprint)
+    assert len(set(prints)) == 4
+    assert prints[3:] == prints[3:4] * 3
+
+
 def test_a_loss_may_be_a_function(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(

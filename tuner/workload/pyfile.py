@@ -26,13 +26,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
+from tuner.workload import reads
 from tuner.workload.constants import Computed, bound_names, constants
 
 INFERENCE, TRAINING = "inference", "training"
@@ -202,9 +203,14 @@ def _taken(path: Path, function: ast.FunctionDef, params: Mapping[str, Any]) -> 
     return [*names[len(besides) :], *(argument.arg for argument in arguments.kwonlyargs)]
 
 
-def fingerprint(path: Path) -> str:
-    """Return a name for the text of a file and of all that it imports from its own folder."""
+def fingerprint(path: Path, values: Iterable[object] = ()) -> str:
+    """Return a name for the text of a file, of all that it imports from its own folder, and for what these read.
+
+    `values` are those of its parameters, which may be paths.
+    """
     texts: dict[Path, bytes] = {}
+    trees: list[tuple[Path, ast.Module]] = []
+    folders: dict[Path, None] = {path.parent: None}
     waiting = [path]
     while waiting:
         file = waiting.pop()
@@ -215,14 +221,17 @@ def fingerprint(path: Path) -> str:
             tree = ast.parse(texts[file])
         except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
             continue
+        trees.append((file, tree))
+        folders |= dict.fromkeys(reads.module_folders(file, tree))
         for level, module in _imported(tree):
             # A relative import begins at the file's own folder, any other at the workload's.
-            root = file.parents[level - 1] if level else path.parent
-            stem = root.joinpath(*module.split("."))
-            waiting += [near for near in (stem.with_suffix(".py"), stem / "__init__.py") if os.path.isfile(near)]  # noqa: PTH113  # pathlib's raises where a folder may not be entered
+            for root in [file.parents[level - 1]] if level else folders:
+                stem = root.joinpath(*module.split("."))
+                waiting += [near for near in (stem.with_suffix(".py"), stem / "__init__.py") if os.path.isfile(near)]  # noqa: PTH113  # pathlib's raises where a folder may not be entered
     mark = hashlib.sha256()
     for file in sorted(texts):
         mark.update(b"\0" + texts[file])
+    mark.update(reads.mark_of(trees, [each for each in values if isinstance(each, str)]))
     return mark.hexdigest()
 
 

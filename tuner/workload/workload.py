@@ -284,7 +284,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
         batch_size=file.batch_size,
         params=params,
         op_libraries=op_libraries,
-        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *loaded_first(op_libraries)]),
+        fingerprint=digest([pyfile.fingerprint(path, params.values()), spec.mode, params, *loaded_first(op_libraries)]),
         notes=file.notes,
         batch_problem=file.batch_problem,
     )
