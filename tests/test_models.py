@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import tftune
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
+from tuner.trial.exporting import cached_folder
 from tuner.trial.outcome import ReadyReport, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 
@@ -325,6 +326,55 @@ def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) ->
     done = tftune("workloads", "show", "mine.py", "--mode", mode, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
+
+
+OWN_LOSSES = """
+MODES, LOSS, BATCH_SIZE = ("inference", "training"), {loss}, 4
+def build():
+    import tensorflow as tf
+    class Own(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            l2 = tf.keras.regularizers.L2(1)
+            self.dense = tf.keras.layers.Dense(1, kernel_initializer="ones", kernel_regularizer=l2)
+        def call(self, x):
+            y = self.dense(x)
+            self.add_loss(10.0 * tf.reduce_mean(y))
+            return {{"b": y, "a": y}}
+        def train_step(self, data):
+            raise NotImplementedError
+    tf.config.optimizer.set_jit(True)
+    model = Own()
+    model.compile("adam")
+    return model
+def inputs(n):
+    import numpy as np
+    return np.ones((n, 3), "f4")
+def targets(n):
+    import numpy as np
+    return np.ones((n, 1), "f4"), np.zeros((n, 1), "f4")
+"""
+
+
+def test_training_is_that_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is 3: (3 - 1)² + (3 - 0)² of outputs, 10 · 3 that the model adds, and 1 of each of three weights."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN_LOSSES.format(loss="'mse'"))
+    told: list[str] = []
+    options = WorkloadSpec(words=("./mine.py",), mode="training")
+    job = prepare(parse_request(SearchRequest(workload=options, batch_size="1"), stores=False))
+    job.launcher(notify=told.append)
+    assert any(line.startswith("mine.py, line 14: the model has a train_step() of its own") for line in told)
+    assert any(line.startswith("mine.py, line 16: build() calls set_jit, which acts in no trial") for line in told)
+    folder = cached_folder(job.workload, job.framework, job.build)
+    assert (
+        sum(n for _, n, _ in json.loads((folder / "graph.json").read_text())["variables"]) > 3 * 4
+    )  # Adam has two each
+    for loss, expected in (("'mse'", 46), ("['mae', 'mse']", 44), ("{'a': 'mae', 'b': 'mse'}", 44)):
+        (tmp_path / "mine.py").write_text(OWN_LOSSES.format(loss=loss))
+        sample = ready("./mine.py", mode="training").sample
+        assert sample is not None
+        assert sample["outputs"]["loss"] == [pytest.approx(expected)]
 
 
 LONGEST = """

@@ -30,8 +30,8 @@ def workload(tmp_path: Path) -> Workload:
     return load(str(tmp_path / "mine.py"))
 
 
-def check(folder: Path, workload: Workload, space: Space, **own: dict[str, object]) -> list[str]:
-    (folder / OWN_SETTINGS).write_text(json.dumps({"variables": {}, "threads": {}, "constants": {}} | own))
+def check(folder: Path, workload: Workload, space: Space, **own: object) -> list[str]:
+    (folder / OWN_SETTINGS).write_text(json.dumps({"variables": {}, "threads": {}, "constants": {}, "notes": []} | own))
     notes: list[str] = []
     check_own_settings(folder, workload, FRAMEWORK, space, notes.append)
     return notes
@@ -58,6 +58,11 @@ def test_what_no_setting_sets_is_left_alone(tmp_path: Path, workload: Workload, 
     assert check(tmp_path, workload, space, variables={"MINE": "1", "OMP_NUM_THREADS": "1"}) == []
     assert "sets XLA_FLAGS" in check(tmp_path, workload, space, variables={"XLA_FLAGS": "x"})[0]
     check_own_settings(tmp_path, workload, ONNXRUNTIME, space, lambda _: None)
+
+
+def test_code_that_does_not_act_is_told_with_its_line(tmp_path: Path, workload: Workload, space: Space) -> None:
+    [note] = check(tmp_path, workload, space, notes=[["set_inter_op", "it acts in no trial"]])
+    assert note == "mine.py, line 4: it acts in no trial"
 
 
 def test_a_pin_at_the_same_value_is_no_contradiction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from . import inputs
 from .adapter import Adapter
@@ -30,4 +30,5 @@ def export(spec: Report, framework: Adapter) -> None:
     threads: Dict[str, int] = getattr(framework, "own_threads", dict)() if has_code else {}
     with open(os.path.join(spec["folder"], OWN_SETTINGS), "w", encoding="utf-8") as file:
         constants = inputs.CONSTANTS.get(spec["workload"], {})
-        json.dump({"variables": variables, "threads": threads, "constants": constants}, file)
+        notes: List[List[str]] = getattr(framework, "own_notes", list)()
+        json.dump({"variables": variables, "threads": threads, "constants": constants, "notes": notes}, file)

@@ -24,11 +24,13 @@ def check_own_settings(
     """Raise BadInputError where the file of an exported workload sets what a setting of the space does.
 
     Or where its constants are others than those that were read from its text, and that the workload has. `notify` is
-    called with a line for each other variable that may change timings.
+    called with a line for each other variable that may change timings, and for code that does not act.
     """
     own = json.loads((folder / OWN_SETTINGS).read_text(encoding="utf-8"))
     variables, threads = own["variables"], own["threads"]
     _check_constants(workload, space, own["constants"])
+    for text, note in own["notes"]:
+        notify(f"{_place(workload.path, text)}: {note}")
     knobs = [knob for knob in framework.knobs.values() if knob.variable is not None]
     by_call = [k for k in knobs if k.name in threads and not _is_fixed(space, k, str(threads[k.name]))]
     by_name = [k for k in knobs if k.variable in variables and not _is_fixed(space, k, variables[str(k.variable)])]

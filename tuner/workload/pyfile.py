@@ -13,7 +13,7 @@ read from the syntax tree (`tuner.workload.constants`), and its functions import
 
 and for training either
 
-    LOSS, OPTIMIZER = "mse", "sgd"  names that Keras knows; "sgd" is the default
+    LOSS, OPTIMIZER = "mse", "sgd"  names that Keras knows; the default is what model.compile() got, or "sgd"
     def targets(batch_size):    -> what the outputs are to be, a tuple of arrays
 
 or, for anything else, `targets` and a step of its own:

@@ -61,6 +61,11 @@ def own_threads() -> Dict[str, int]:
     return {name: number for name, number in facts.getters().items() if number}
 
 
+def own_notes() -> "list[list[str]]":
+    """Return what of the workload's code does not act: a text of its line, and what to report of it."""
+    return source.NOTES
+
+
 class Model:
     """A SavedModel's signature, compiled or not, or the model's own code; see `tuner.child.adapter.Model`."""
 

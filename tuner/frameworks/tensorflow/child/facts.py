@@ -57,6 +57,19 @@ def getters() -> Dict[str, int]:
     }
 
 
+def options() -> Dict[str, Any]:
+    """Return what code may set of how graphs run, threads aside, by the function that sets it."""
+    import tensorflow as tf
+    from tensorflow.python.framework import config
+
+    return {
+        "set_jit": tf.config.optimizer.get_jit(),
+        "set_experimental_options": tf.config.optimizer.get_experimental_options(),
+        "enable_op_determinism": config.is_op_determinism_enabled(),
+        "run_functions_eagerly": tf.config.functions_run_eagerly(),
+    }
+
+
 def state(log: str) -> Dict[str, Any]:
     """Return what has taken effect of what only TensorFlow knows of; `log` is what the process printed."""
     import tensorflow as tf

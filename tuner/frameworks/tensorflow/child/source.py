@@ -9,9 +9,16 @@ import os
 from typing import Any, Callable
 
 from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
-from . import importing, kerasfile, libraries, savedmodel
+from . import facts, importing, kerasfile, libraries, savedmodel
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
+IN_BUILD = "build() calls %s, which acts in no trial, as these load the exported model; move it to the top of the file"
+OWN_STEP = (
+    "the model has a train_step() of its own, which is not what is trained: that is LOSS; to train by it, write "
+    "def training(model): return lambda x, y: model.train_step((x, y))"
+)
+NOTES: list[list[str]] = []
+"""What of the workload's code does not act: a text of its line, and what to report of it."""
 ORIGIN = "origin.json"  # beside an export: its tags and signature, and the libraries that have to be loaded first
 
 
@@ -27,7 +34,11 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
     module = load_module(spec["workload"])
+    before = facts.options()
     model = called(module.build, params=spec["params"])
+    # Trials run the file, for its inputs, and build() if they are eager.
+    changed = [name for name, value in facts.options().items() if value != before[name]]
+    NOTES.extend([name, IN_BUILD % name] for name in changed if spec["execution"] != "eager")
     if not callable(model):
         raise WorkloadError(
             "build() returned %s" % type(model).__name__, "expected a Keras model or a function of tensors"
@@ -41,13 +52,18 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     if hasattr(module, "training"):
         step = called(module.training, model, params=spec["params"])
         return described, lambda *tensors: named(step(*tensors)), (model, step)
-    check_outputs(model, inputs, targets)
-    optimizer = getattr(module, "OPTIMIZER", "sgd")
-    return described, gradient_step(model, module.LOSS, optimizer, len(inputs)), model
+    n_outputs = check_outputs(model, inputs, targets)
+    if not is_of_keras(type(model).train_step):
+        NOTES.append(["train_step", OWN_STEP])
+    optimizer = getattr(module, "OPTIMIZER", None) or getattr(model, "optimizer", None) or "sgd"
+    return described, gradient_step(model, losses_of(module.LOSS, n_outputs), optimizer, len(inputs)), model
 
 
-def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
-    """Call a model once, which makes the variables of one that has none; raises WorkloadError where LOSS cannot fit."""
+def check_outputs(model: Any, inputs: Any, targets: Any) -> int:
+    """Call a model once, which makes the variables of one that has none, and return the number of its outputs.
+
+    Raises WorkloadError if LOSS cannot fit.
+    """
     import tensorflow as tf
 
     if not is_keras(model):
@@ -58,6 +74,26 @@ def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
             "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
             "return one array per output; for dictionary outputs in the order of the sorted keys",
         )
+    return len(outputs)
+
+
+def losses_of(named_losses: Any, n_outputs: int) -> list[Any]:
+    """Return the loss of each output: LOSS is one for all, a list, or a dictionary, which counts by its sorted keys.
+
+    Raises WorkloadError for another number of losses.
+    """
+    import tensorflow as tf
+
+    if isinstance(named_losses, dict):
+        named_losses = [named_losses[name] for name in sorted(named_losses)]
+    elif not isinstance(named_losses, (list, tuple)):
+        named_losses = [named_losses] * n_outputs
+    if len(named_losses) != n_outputs:
+        raise WorkloadError(
+            "the model has %d outputs, and LOSS names %d losses" % (n_outputs, len(named_losses)),
+            "name one for each output, or one for all",
+        )
+    return [tf.keras.losses.get(each) for each in named_losses]
 
 
 def open_axes(module: Any, spec: Report, arrays: tuple[Any, ...]) -> list[list[int]]:
@@ -143,8 +179,12 @@ def forward(model: Any) -> Callable[..., Any]:
 
 def is_keras(model: Any) -> bool:
     """Return whether an object is a model of Keras, of whichever version, without importing any."""
-    modules = [each.__module__ for each in type(model).__mro__ if each.__name__ == "Model"]
-    return any(module.partition(".")[0] in ("keras", "tf_keras") or ".python.keras" in module for module in modules)
+    return any(is_of_keras(each) for each in type(model).__mro__ if each.__name__ == "Model")
+
+
+def is_of_keras(code: Any) -> bool:
+    """Return whether a class or a function is Keras's own."""
+    return code.__module__.partition(".")[0] in ("keras", "tf_keras") or ".python.keras" in code.__module__
 
 
 def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -163,11 +203,14 @@ def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
     return lambda tensors: (tensors[0],)
 
 
-def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
-    """Return a training step: forward, backward, and the optimizer's update; it returns the loss."""
+def gradient_step(model: Any, losses: list[Any], optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
+    """Return a training step: forward, backward, and the optimizer's update; it returns the loss.
+
+    The loss is that of each output and what the model adds, such as a regulariser's.
+    """
     import tensorflow as tf
 
-    loss_of, optimizer = tf.keras.losses.get(loss_name), tf.keras.optimizers.get(optimizer_name)
+    optimizer = tf.keras.optimizers.get(optimizer_name)
     optimizer.build(model.trainable_variables)
     arguments = arrangement(model)
 
@@ -175,8 +218,9 @@ def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int
         inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(*arguments(inputs), training=True))
-            losses = [loss_of(y, p) for y, p in zip(targets, outputs)]
-            loss = tf.add_n([tf.reduce_mean(each) for each in losses])
+            of_outputs = [tf.reduce_mean(loss_of(y, p)) for loss_of, y, p in zip(losses, targets, outputs)]
+            own = [tf.cast(tf.reduce_sum(each), of_outputs[0].dtype) for each in model.losses]
+            loss = tf.add_n([*of_outputs, *own])
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return {"loss": loss}
