@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import tftune
+from tuner.errors import BadInputError
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.trial.exporting import cached_folder
@@ -375,6 +376,53 @@ def test_training_is_that_of_the_model(tmp_path: Path, monkeypatch: pytest.Monke
         sample = ready("./mine.py", mode="training").sample
         assert sample is not None
         assert sample["outputs"]["loss"] == [pytest.approx(expected)]
+
+
+SIGNATURE = """
+def build():
+    import tensorflow as tf
+    spec = tf.TensorSpec((None, 1), tf.float32)
+    function = tf.function(lambda *, second, first: {"y": first - second})
+    return function.get_concrete_function(second=spec, first=spec)
+def inputs(n):
+    import numpy as np
+    return np.full((n, 1), 5, "f4"), np.full((n, 1), 2, "f4")
+"""
+GONE = """
+def build():
+    import tensorflow as tf
+    weight = tf.Variable(2.0)
+    return tf.function(lambda x: x * weight).get_concrete_function(tf.TensorSpec((None, 1)))
+def inputs(n):
+    import numpy as np
+    return np.ones((n, 1), "f4")
+"""
+PREDICT = """
+def build():
+    import tensorflow as tf
+    return tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(1)]).predict
+def inputs(n):
+    import numpy as np
+    return np.ones((n, 3), "f4")
+"""
+
+
+def test_a_signature_takes_its_inputs_in_the_order_of_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SIGNATURE)
+    sample = ready("./mine.py").sample
+    assert sample is not None
+    assert sample["outputs"] == {"y": [3.0]}
+    (tmp_path / "mine.py").write_text(PREDICT)
+    with pytest.raises(BadInputError, match="build\\(\\) returned the method predict of a Keras model") as caught:
+        ready("./mine.py")
+    assert caught.value.hint == "return the model"
+    (tmp_path / "mine.py").write_text(GONE)
+    with pytest.raises(BadInputError, match="whose variables are gone") as caught:
+        ready("./mine.py")
+    assert "loaded.signatures['serving_default'](x=x)" in caught.value.hint
 
 
 LONGEST = """

@@ -11,6 +11,11 @@ from ....child import values
 from ....child.inputs import Report, WorkloadError, write_described
 from . import graph, importing, libraries, source
 
+GONE = (
+    "build() returned a function whose variables are gone, as nothing kept the model that they belong to",
+    "return a function that holds the model: lambda x: loaded.signatures['serving_default'](x=x)",
+)
+
 
 def export(spec: Report) -> None:
     """Write the model as a SavedModel, what its inputs are, and the graph of one item's call.
@@ -26,6 +31,7 @@ def export(spec: Report) -> None:
             raise
         except Exception as error:
             problem = importing.why_no_keras() if importing.blamed_keras(error) else None
+            problem = GONE if "variables which have been deleted" in str(error) else problem
             if problem is None:
                 raise
             raise WorkloadError(*problem) from error

@@ -43,6 +43,9 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
         raise WorkloadError(
             "build() returned %s" % type(model).__name__, "expected a Keras model or a function of tensors"
         )
+    owner = getattr(model, "__self__", None)
+    if spec["execution"] != "eager" and is_keras(owner) and model.__name__.startswith("predict"):
+        raise WorkloadError("build() returned the method %s of a Keras model" % model.__name__, "return the model")
     inputs, targets = batch_of(module, spec, 2)
     described = described_arrays(inputs + targets)
     for each, axes in zip(described, open_axes(module, spec, inputs + targets)):
@@ -170,7 +173,10 @@ def not_dense(what: str, kind: str) -> WorkloadError:
 
 
 def forward(model: Any) -> Callable[..., Any]:
-    """Return inference by a Keras model or by any callable."""
+    """Return inference by a Keras model or any callable; the inputs of a signature are in the order of their names."""
+    positional, by_name = getattr(model, "structured_input_signature", None) or ((), {})
+    if by_name and not positional:
+        return lambda *tensors: named(model(**dict(zip(sorted(by_name), tensors))))
     if not is_keras(model):
         return lambda *tensors: named(model(*tensors))
     arguments = arrangement(model)
