@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,7 @@ from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes, choose_passes, required_time_s
+from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.card import check_card
@@ -38,17 +39,25 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
-from tuner.stats.estimate import Estimate
-from tuner.stats.noise import PRIOR_NOISE
+from tuner.stats.estimate import Estimate, estimate
+from tuner.stats.moderation import Prior
+from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
+from tuner.study.attributes import StoredFinals
 from tuner.trial.outcome import Slice, Status
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 
 
-def sequential(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> SequentialTest:
+NOISE = Noise(block_sd=0.03, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
+PRIOR = NOISE.round_prior(slices=4)
+
+
+def sequential(
+    launcher: ScriptedLauncher, *, budget_s: float | None = None, prior: Prior | None = None, **plan: object
+) -> SequentialTest:
     """Return a sequential test of the incumbent FAST against the default SLOW."""
     contenders = [
         Contender(names=(INCUMBENT,), setting=FAST, deployment=Deployment()),
@@ -60,6 +69,7 @@ def sequential(launcher: ScriptedLauncher, *, budget_s: float | None = None, **p
         launcher=launcher,
         plan=replace(FinalsPlan(), **plan),
         objective=Objective.THROUGHPUT,
+        prior=prior,
         rng=np.random.default_rng(0),
         left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
     )
@@ -99,6 +109,64 @@ def test_two_rounds_are_held_however_little_time_there_is() -> None:
     finals_test.run()
     assert (finals_test.end_reason, finals_test.n_rounds) == ("time", 2)
     assert finals_test.levels["tf-default"] == pytest.approx(1 - 0.85 * 0.05)
+
+
+def mobilenet(**noise: float) -> ScriptedLauncher:
+    """Return a machine on which the incumbent is 2.66 times as fast as the default."""
+    return ScriptedLauncher(rate=lambda s: 126.8 if s == FAST else 47.7, **noise)
+
+
+@pytest.mark.parametrize("budget_s", [1.0, 60.0])
+def test_two_rounds_of_a_large_difference_are_enough_where_the_noise_is_known(budget_s: float) -> None:
+    finals_test = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=budget_s, prior=PRIOR)
+    finals_test.run()
+    assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 2)
+    verdict = finals_test.verdicts()["tf-default"]
+    assert verdict.code is VerdictCode.BETTER
+    assert verdict.low > 1.5
+    warnings = evidence.round_warnings(finals_test.rounds, decided=True)
+    assert Code.FEW_ROUNDS not in {each.code for each in warnings}
+    unknown = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=1.0)
+    unknown.run()
+    assert (unknown.n_rounds, unknown.verdicts()["tf-default"].code) == (2, VerdictCode.UNDECIDED)
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.03])
+def test_two_rounds_of_equal_settings_that_agree_by_chance_decide_nothing(gain: float) -> None:
+    finals_test = sequential(
+        ScriptedLauncher(rate=lambda s: 20.0 * (1 + gain * (s == FAST))), budget_s=1.0, prior=PRIOR
+    )
+    finals_test.run()
+    assert finals_test.n_rounds == 2
+    verdict = finals_test.verdicts()["tf-default"]
+    assert verdict.code is VerdictCode.UNDECIDED
+    assert verdict.low < 1 < verdict.high
+
+
+def test_stored_finals_are_read_with_the_prior_that_they_had_and_earlier_ones_without_any() -> None:
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.03), max_rounds=4, prior=PRIOR)
+    finals_test.run()
+    held = {
+        "contenders": [each.to_dict() for each in finals_test.contenders],
+        "rounds": [each.to_dict() for each in finals_test.rounds],
+        "levels": finals_test.levels,
+        "ended": finals_test.end_reason,
+    }
+
+    def told(**more: object) -> FinalsEstimates:
+        return StoredFinals.from_dict(held | more).estimates(Objective.THROUGHPUT)
+
+    again, held_ones = told(prior=asdict(PRIOR)), finals_test.estimates()
+    assert asdict(again.log_ratio("tf-default", INCUMBENT)) == pytest.approx(
+        asdict(held_ones.log_ratio("tf-default", INCUMBENT)), rel=1e-4
+    )
+    assert again.log_ratio("tf-default", INCUMBENT).df == PRIOR.df + 3
+    assert again.verdict("tf-default", INCUMBENT).code is finals_test.verdicts()["tf-default"].code
+    x = told().y[:, 0] - told().y[:, 1]
+    for earlier in (told(), told(prior=None)):
+        assert earlier.log_ratio("tf-default", INCUMBENT) == estimate(x)
+    with pytest.raises(ValueError, match="sd"):
+        told(prior={"df": 1.0})
 
 
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -530,6 +530,13 @@ def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
     assert (verdict.code, verdict.speedup, verdict.low, verdict.high) == (VerdictCode.UNDECIDED, None, None, None)
 
 
+def test_a_wide_interval_that_leaves_out_1_is_a_verdict_all_the_same() -> None:
+    verdict = verdict_on(Estimate(mean=1.0, se=0.2, n=5, df=4))
+    assert verdict.code is VerdictCode.BETTER
+    assert verdict.high > 1.5 * verdict.speedup
+    assert verdict_on(Estimate(mean=-1.0, se=0.2, n=5, df=4)).code is VerdictCode.WORSE
+
+
 def test_early_looks_and_several_comparisons_ask_for_more() -> None:
     claim = Estimate(mean=0.03, se=0.013, n=5, df=12)
     assert verdict_on(claim).code is VerdictCode.BETTER

@@ -110,6 +110,24 @@ def test_more_rounds_find_smaller_gains() -> None:
     assert PRIOR_NOISE.floor(rounds=5, slices=2) < few
 
 
+def test_finals_are_planned_with_the_interval_that_they_will_have() -> None:
+    measured = Noise(block_sd=0.02, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
+    assumed = replace(measured, n_pairs=0)
+    assert assumed.round_prior(slices=4) is None
+    prior, sd = measured.round_prior(slices=4), measured.finals_se(rounds=1, slices=4)
+    assert prior is not None
+    rng, widths = np.random.default_rng(0), {}
+    for rounds in (2, 4, 10):
+        made = [estimate(x) for x in rng.normal(0, sd, (2000, rounds))]
+        widths[rounds] = [
+            np.sqrt(np.mean([f(each).half_width() ** 2 for each in made])) for f in (prior.moderate, replace)
+        ]
+        for noise, width in zip((measured, assumed), widths[rounds], strict=True):
+            assert noise.half_width(rounds=rounds, slices=4) == pytest.approx(width, rel=0.05)
+    assert measured.floor(rounds=2, slices=4) < 0.4 * assumed.floor(rounds=2, slices=4)
+    assert measured.floor(rounds=10, slices=4) < 1.1 * assumed.floor(rounds=10, slices=4)
+
+
 def test_noise_that_rests_on_little_says_so() -> None:
     few, many = (estimate_noise(pairs(2, n, noise=0.015), Objective.THROUGHPUT, batch_size=8) for n in (1, 6))
     assert few.is_mostly_prior

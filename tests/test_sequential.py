@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tuner.stats.estimate import estimate
+from tuner.stats.noise import Noise
 from tuner.stats.sequential import AlphaSpending, nominal_levels
 
 
@@ -80,3 +81,22 @@ def test_looking_after_each_round_is_not_wrong_more_often() -> None:
         naive += any(not low <= 1 <= high for low, high in (f.interval() for f in estimates))
     assert wrong / n <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / n)
     assert naive / n > 0.10
+
+
+@pytest.mark.parametrize("noisier", [1.0, 3.0])
+@pytest.mark.parametrize("rounds", [2, 5, 12])
+def test_moderated_intervals_cover_an_incumbent_that_scatters_more_than_the_noise_says(
+    rounds: int, noisier: float
+) -> None:
+    """All intervals of the looks from the second round on hold the truth in 94 % of 4,000 made finals at least."""
+    noise = Noise(block_sd=0.0, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
+    prior = noise.round_prior(slices=4)
+    assert prior is not None
+    rng, n = np.random.default_rng(3), 4000
+    x = 0.01 * (noisier * rng.standard_normal((n, rounds)) - rng.standard_normal((n, rounds)))
+    looks = AlphaSpending(first_look=2, planned_looks=rounds, alpha=0.85 * 0.05, rho=2.0)
+    outside = np.zeros(n, dtype=bool)
+    for k in range(2, rounds + 1):
+        half = np.array([prior.moderate(estimate(each[:k])).half_width(looks.level(k)) for each in x])
+        outside |= np.abs(x[:, :k].mean(axis=1)) > half
+    assert 1 - outside.mean() >= 0.94

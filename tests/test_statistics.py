@@ -13,7 +13,7 @@ from scipy import stats
 
 from tuner.stats.equivalence import VerdictCode, verdict_on
 from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, rounding_error, unpaired
-from tuner.stats.moderation import half_widths, moderated_estimate, pooled_sd
+from tuner.stats.moderation import Prior, half_widths, moderated_estimate, pooled_sd
 from tuner.stats.pooling import pool
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
@@ -108,6 +108,15 @@ def test_moderation_keeps_two_values_from_being_sure() -> None:
     mean = moderated_estimate([0.1, 0.1], prior_sd=0.02, prior_df=4)
     assert mean.se == pytest.approx(math.sqrt(4 * 0.02**2 / 5 / 2))
     assert mean.df == 5
+
+
+@given(SAMPLES, st.floats(0.001, 1), st.floats(0.5, 9))
+def test_a_moderated_estimate_is_smyths(x: list[float], sd: float, df: float) -> None:
+    mean, d = Prior(sd=sd, df=df).moderate(estimate(x)), len(x) - 1
+    variance = (df * sd**2 + d * np.var(x, ddof=1)) / (df + d)
+    assert (mean.mean, mean.n, mean.df) == (estimate(x).mean, len(x), df + d)
+    assert mean.se == pytest.approx(math.sqrt(variance / len(x)))
+    assert Prior(sd=sd, df=df).moderate(estimate([0.1])).se == pytest.approx(sd)
 
 
 def test_what_blocks_do_not_show_has_to_be_added_for_an_interval_to_cover() -> None:

@@ -9,6 +9,7 @@ cores.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -53,6 +54,7 @@ N_NULL, N_POWER, N_PAIRS, N_RACES = 2000, 500, 400, 24
 MARGIN = 0.005  # what a search without racing may be better by, log scale: a quarter of what matters in practice
 ITEMS_S = 25.0  # ResNet-50 on the machine of the traces
 FINALS_S = 150.0  # what a search of five minutes keeps for its finals at most
+SHORT_FINALS_S = 30.0  # the same of a minute
 FRESH_START_S, FORK_START_S = 5.0, 1.5  # of two processes that start together
 N_CONTENDERS = 4
 INTERACTIONS = (0.0, 0.004, 0.01)  # log scale: what a setting gains or loses in one session, and not in another
@@ -61,7 +63,9 @@ POWER_TARGETS = {
     "resnet50-stock": ((0.03, 0.99, 80.0), (0.05, 0.99, FINALS_S)),
     "resnet50-OpenMP": ((0.03, 0.45, FINALS_S), (0.05, 0.85, FINALS_S)),
 }
+LARGE_RATIOS = (2.5, 1.5)
 N_COVERAGE = 2000
+COVERAGE_NOISE = Noise(block_sd=0.0, process_sd=0.001, drift=0.0, n_pairs=1, n_blocks=4)
 N_SESSIONS = 3
 
 _trace = cache(load)
@@ -95,6 +99,14 @@ def surface(setting: Setting) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """After how many seconds and rounds the primary comparison was decided; infinite if it was not."""
+
+    after_s: float = math.inf
+    rounds: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What simulated finals came to: the words by rival, whether the advice is not the default, and how long it took.
 
@@ -104,8 +116,7 @@ class Outcome:
     words: dict[str, VerdictCode]
     moves: bool
     missed: tuple[bool, bool]
-    decided_s: float
-    """When the primary comparison was decided; infinite if it was not."""
+    decided: Decided
 
     @property
     def claims(self) -> bool:
@@ -113,14 +124,16 @@ class Outcome:
         return self.moves or any(word in DIFFERENCES for word in self.words.values())
 
 
-def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed: int) -> Outcome:
-    """Return what finals of the default budget say, after a machine's noise was measured.
+def finals_study(
+    trace: str, gains: tuple[float, ...], interaction: float, seed: int, *, finals_s: float = FINALS_S
+) -> Outcome:
+    """Return what finals say, by default of the default budget, after a machine's noise was measured.
 
     `gains` are the true ones over the default (0.03 for 3 %) of the incumbent, the default and the other contenders. In
     each session the drift treats settings differently: of `interaction` (log scale) is the standard deviation of
     what a setting gains or loses in it, and so of what no session can know of the next.
     """
-    test, decided_s = _session(trace, gains, interaction, np.random.default_rng([seed, 1]))
+    test, decided = _session(trace, gains, interaction, np.random.default_rng([seed, 1]), finals_s=finals_s)
     verdicts = test.verdicts()
     truth = {c.names[0]: (1 + gains[0]) / (1 + gain) for c, gain in zip(test.contenders, gains, strict=True)}
     missed = {
@@ -132,7 +145,7 @@ def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed:
         words={name: verdict.code for name, verdict in verdicts.items()},
         moves=recommend(test.estimates(), CATALOGUE).source != primary,
         missed=(missed[primary], any(outside for name, outside in missed.items() if name != primary)),
-        decided_s=decided_s,
+        decided=decided,
     )
 
 
@@ -150,15 +163,20 @@ def false_together(trace: str, n: int, interaction: float, seed: int) -> bool:
 
 
 def _session(
-    trace: str, gains: tuple[float, ...], interaction: float, rng: np.random.Generator
-) -> tuple[SequentialTest, float]:
+    trace: str,
+    gains: tuple[float, ...],
+    interaction: float,
+    rng: np.random.Generator,
+    *,
+    finals_s: float = FINALS_S,
+) -> tuple[SequentialTest, Decided]:
     """Measure the noise and hold finals; see `finals_study`. Return them, and when the primary one was decided."""
     session_effects = interaction * rng.standard_normal(N_CONTENDERS)
     launcher = ReplayLauncher(_trace(trace), lambda s: ITEMS_S * _true_rate(s, gains, session_effects), rng)
     bench = Evaluator(SPACE, launcher, EvaluatorPlan())
     noise, _ = bench.calibrate([])
     bench.close()
-    return _finals(launcher, rng, noise)
+    return _finals(launcher, rng, noise, finals_s)
 
 
 def _true_rate(setting: Setting, gains: tuple[float, ...], session_effects: Array) -> float:
@@ -167,35 +185,39 @@ def _true_rate(setting: Setting, gains: tuple[float, ...], session_effects: Arra
     return (1 + gains[which]) * math.exp(session_effects[which]) if 0 <= which < len(gains) else 1.0
 
 
-def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) -> tuple[SequentialTest, float]:
-    """Hold finals of four contenders, told apart by their intra_op, in the time that a search leaves for them.
+def _finals(
+    launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise, finals_s: float
+) -> tuple[SequentialTest, Decided]:
+    """Hold finals of four contenders, told apart by their intra_op, in the time that a search leaves for them (s).
 
-    Return them, and when (s) the primary comparison was decided.
+    Return them, and when the primary comparison was decided.
     """
     names = (INCUMBENT, "tf-default", "intel", "tf-default@same-batch")
     contenders = [
         Contender(names=(name,), setting=_setting(1, 8 + i, 8), deployment=Deployment()) for i, name in enumerate(names)
     ]
     began_s = launcher.now()
-    decided_s = math.inf
+    decided = Decided()
     costs = [Cost(start_s=FORK_START_S, step_s=8 / ITEMS_S)] * 2
+    plan = choose_passes(FinalsPlan(), noise, costs, left_s=finals_s, resident=None)
     test = SequentialTest(
         contenders=contenders,
         launcher=_Starting(launcher, FRESH_START_S),
         fork_launchers=[_Starting(launcher, FORK_START_S)],
-        plan=choose_passes(FinalsPlan(), noise, costs, left_s=FINALS_S, resident=None),
+        plan=plan,
+        prior=noise.round_prior(slices=plan.independent_slices),
         objective=Objective.THROUGHPUT,
         rng=rng,
-        left_s=lambda: FINALS_S - (launcher.now() - began_s),
+        left_s=lambda: finals_s - (launcher.now() - began_s),
     )
 
     def after_round() -> None:
-        nonlocal decided_s
-        if math.isinf(decided_s) and test.verdicts()["tf-default"].code is not VerdictCode.UNDECIDED:
-            decided_s = launcher.now() - began_s
+        nonlocal decided
+        if math.isinf(decided.rounds) and test.verdicts()["tf-default"].code is not VerdictCode.UNDECIDED:
+            decided = Decided(after_s=launcher.now() - began_s, rounds=test.n_rounds)
 
     test.run(after_round)
-    return test, decided_s
+    return test, decided
 
 
 class _Starting:
@@ -251,7 +273,8 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
     truth = [1.0, 2.0 if contenders > 2 else 1.0, *[1.0] * (contenders - 2)]
     launcher = ScriptedLauncher(
         rate=lambda s: ITEMS_S / truth[int(s["intra_op"]) - 8],
-        process_noise=0.001,  # little, so that no interval is too wide to be given; of the others no more is asked
+        # Little, so that no interval is too wide to be given; of the others no more is asked.
+        process_noise=COVERAGE_NOISE.process_sd,
         scatter=lambda s: noisier if s == settings[0] else 1.0,
         start_s=0.0,
         seed=int(rng.integers(1 << 32)),
@@ -263,6 +286,7 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         ],
         launcher=launcher,
         plan=FinalsPlan(passes=1, max_rounds=rounds),
+        prior=COVERAGE_NOISE.round_prior(slices=2),
         objective=Objective.THROUGHPUT,
         margin=1e-9,  # so that nothing ends before its last round but what is shown to differ
         rng=rng,
@@ -399,15 +423,25 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
     for gain, least, within_s in POWER_TARGETS[name]:
         outcomes = run(partial(finals_study, name, (gain, 0.0, 0.0, 0.0), 0.0), N_POWER)
         power = float(
-            np.mean([o.words["tf-default"] is VerdictCode.BETTER and o.decided_s <= within_s for o in outcomes])
+            np.mean([o.words["tf-default"] is VerdictCode.BETTER and o.decided.after_s <= within_s for o in outcomes])
         )
-        decided_s = float(np.median([outcome.decided_s for outcome in outcomes]))
+        decided_s = float(np.median([outcome.decided.after_s for outcome in outcomes]))
         yield Figure(
             f"{name}: a true {100 * gain:.0f} % is found within {within_s:g} s, in {N_POWER} finals (median "
             + ("not decided)" if math.isinf(decided_s) else f"{decided_s:.0f} s)"),
             f"{100 * power:.1f} %",
             f"at least {100 * least:.0f} %",
             power >= least,
+        )
+    for finals_s, ratio in itertools.product((SHORT_FINALS_S, FINALS_S), LARGE_RATIOS):
+        study = partial(finals_study, name, (ratio - 1, 0.0, 0.0, 0.0), 0.0, finals_s=finals_s)
+        outcomes = run(study, N_POWER)
+        rounds = [o.decided.rounds for o in outcomes if o.words["tf-default"] is VerdictCode.BETTER]
+        yield Figure(
+            f"{name}: a true {ratio:g} times is found in {N_POWER} finals of {finals_s:g} s (mean number of rounds)",
+            f"{100 * len(rounds) / N_POWER:.1f} % ({np.mean(rounds or [math.nan]):.1f})",
+            "at least 90 %",
+            len(rounds) >= 0.9 * N_POWER,
         )
     errors = np.array(run(partial(pair_errors, name), N_PAIRS))
     off, se, apart, in_turn, once = np.sqrt((errors**2).mean(axis=0))

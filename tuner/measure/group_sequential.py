@@ -5,8 +5,8 @@
               the default runs on beside them where the primary comparison is open
 
 A process is the unit of replication, a round gives one difference for each pair that ran in it, and each comparison is
-a paired t-test on its own differences. There is an interim analysis after each round, at group-sequential levels
-(`tuner.stats.sequential`).
+a paired t-test on its own differences, whose variance is moderated where there is a prior of it (`tuner.stats.noise`).
+There is an interim analysis after each round, at group-sequential levels (`tuner.stats.sequential`).
 
 Multiplicity. The fallback procedure (Wiens 2003, Pharmaceutical Statistics 2; Maurer & Bretz 2013, Statistics in
 Biopharmaceutical Research 5, for its looks): the error α = 5 % is split in advance,
@@ -35,6 +35,7 @@ from tuner.measure.planning import PRIMARY_TIME, FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, p_of_equal_means
+from tuner.stats.moderation import Prior
 from tuner.stats.sequential import AlphaSpending
 from tuner.trial.launcher import Launcher
 
@@ -114,6 +115,8 @@ class SequentialTest:
     left_s: Callable[[], float | None]
     fork_launchers: Sequence[Launcher] = ()
     margin: float = MARGIN
+    prior: Prior | None = None
+    """What the log-ratio of one round is believed to scatter by. The first look is at two rounds then."""
     primary_time: float = PRIMARY_TIME
     """The share of the time that the primary comparison has for itself, unless it is decided before."""
     leaves_time: bool = False
@@ -151,6 +154,7 @@ class SequentialTest:
             incumbent=self.contenders[0].names[0],
             levels=self.levels,
             margin=self.margin,
+            prior=self.prior,
         )
 
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -273,15 +277,16 @@ class SequentialTest:
         estimates = {each.rival: finals_estimates.log_ratio(each.rival, finals_estimates.incumbent) for each in waiting}
         n_rounds = max((0 if estimate is None else estimate.n for estimate in estimates.values()), default=0)
         last = not more or n_rounds >= self.plan.max_rounds or bool(self.end_reason)
+        first = self.plan.min_rounds if self.prior is None else MIN_ROUNDS
         for each in waiting:
             estimate = estimates[each.rival]
             each.cannot_run = estimate is None and self._cannot_run(each.rival)
             n = 0 if estimate is None else estimate.n
-            if estimate is None or n < MIN_ROUNDS or (n < self.plan.min_rounds and not last):
+            if estimate is None or n < MIN_ROUNDS or (n < first and not last):
                 continue
             each.planned_rounds = each.planned_rounds or self._planned(n, left_s)
             alpha = _STUDENT_ALPHA_FACTOR * self.alpha(each)
-            each.analyse(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
+            each.analyse(estimate, first=first, alpha=alpha, margin=self.margin, last=last)
         if n_rounds >= MIN_ROUNDS and not more:
             self.end_reason = "time"
         elif n_rounds >= self.plan.max_rounds:

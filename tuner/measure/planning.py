@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy.special import stdtrit
-
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
 
@@ -36,7 +34,8 @@ class Cost:
 class FinalsPlan:
     """A round has `passes` passes, each in random order and back (A B C C B A), in slices of `slice_s`.
 
-    At most `n_parallel_starts` processes start at once, and at most `max_resident` live at once.
+    At most `n_parallel_starts` processes start at once, and at most `max_resident` live at once. Time is planned for
+    `min_rounds` at least, and the first look is at so many where nothing is known of what a round scatters by.
     """
 
     slice_s: float = SLICE_S
@@ -86,11 +85,11 @@ def choose_passes(
 ) -> FinalsPlan:
     """Return the plan with the number of passes that makes the primary comparison's interval narrowest.
 
-    n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_w²/m) / n): more slices a process cost less
-    time than more processes, and do not reduce the variance between these. One pass is not enough where there is time
-    for two: drift that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are
-    compared; `resident` is the number of processes that memory holds, None if that is not known. The two have
-    `primary_time` of the time for themselves.
+    n rounds of m slices of each give the variance 2 (σ_p² + σ_w²/m) / n: more slices a process cost less time than more
+    processes, and do not reduce the variance between these. One pass is not enough where there is time for two: drift
+    that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are compared;
+    `resident` is the number of processes that memory holds, None if that is not known. The two have `primary_time` of
+    the time for themselves.
     """
     fitting = plan.max_resident if resident is None else max(1, min(plan.max_resident, resident))
     plan = replace(plan, max_resident=fitting)
@@ -101,7 +100,7 @@ def choose_passes(
         n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
         if n < plan.min_rounds:
             return math.inf
-        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.independent_slices)
+        return noise.half_width(rounds=n, slices=candidate.independent_slices)
 
     feasible_passes = [
         feasible_passes

@@ -15,6 +15,7 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
+from tuner.stats.moderation import Prior
 
 _MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
@@ -35,6 +36,8 @@ class FinalsEstimates:
     margin: float = MARGIN
     rounding: Mapping[str, float] = field(default_factory=dict)
     """The most by which each mean log rate may be off because a command prints few digits, by first name."""
+    prior: Prior | None = None
+    """What the log-ratio of one round is believed to scatter by, None where that is not known."""
 
     @classmethod
     def of_rounds(
@@ -46,6 +49,7 @@ class FinalsEstimates:
         incumbent: str,
         levels: Mapping[str, float],
         margin: float,
+        prior: Prior | None,
     ) -> FinalsEstimates:
         """Return what rounds say of contenders."""
         names, y = finals.log_rates(rounds, contenders, objective)
@@ -59,6 +63,7 @@ class FinalsEstimates:
             levels=levels,
             margin=margin,
             rounding={name: rounding(own) for name, own in slices.items()},
+            prior=prior,
         )
 
     def log_ratio(self, a: str, b: str) -> Estimate | None:
@@ -78,7 +83,9 @@ class FinalsEstimates:
         i, j = self.names.index(a), self.names.index(b)
         if np.isnan(self.y[:, i] + self.y[:, j]).all():
             return None
-        return replace(paired(self.y, i, j), rounding=sum(self.rounding.get(name, 0.0) for name in {a, b}))
+        estimate = replace(paired(self.y, i, j), rounding=sum(self.rounding.get(name, 0.0) for name in {a, b}))
+        # One round says nothing of what rounds scatter by, whatever is believed of it.
+        return estimate if self.prior is None or estimate.n == 1 else self.prior.moderate(estimate)
 
     def level(self, a: str, b: str) -> float | None:
         """Return the level of an interval between two contenders: the stricter of those that they have.

@@ -127,8 +127,8 @@ def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     return [MeasurementWarning(code=Code.BATCH_SIZES, observation=f"{known} ran: at {sizes}, {reason}")]
 
 
-def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
-    """Return what is wrong with finals."""
+def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[MeasurementWarning]:
+    """Return what is wrong with finals; of those that are `decided` few rounds were enough."""
     warnings = []
     forked_away = sum(r.is_contradicted for r in rounds)
     if forked_away:
@@ -152,7 +152,7 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
         warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
     warnings += output_warnings(r.not_finite.get(name, {}) for r in rounds for name in r.slices)
     counted_rounds = [r for r in rounds if not r.interruptions]
-    if rounds and len(counted_rounds) <= MIN_ROUNDS:
+    if rounds and not decided and len(counted_rounds) <= MIN_ROUNDS:
         warnings.append(
             MeasurementWarning(
                 code=Code.FEW_ROUNDS, observation=f"only {plural(len(counted_rounds), 'round')} of finals"

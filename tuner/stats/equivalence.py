@@ -55,11 +55,10 @@ def verdict_on(estimate: Estimate, *, level: float = 0.95, margin: float = MARGI
     better or worse: the interval excludes 1, and the estimate is beyond the margin. no difference: the whole interval
     lies inside the margin, which is an equivalence test (Westlake 1976, Biometrics 32; at 95 % a stricter one than the
     usual two one-sided tests at 5 %). Anything else is undecided: no evidence, no claim; and no number at all where
-    the interval reaches more than half as much again up and down. Two rounds decide nothing.
+    the interval reaches more than half as much again up and down. Two rounds decide nothing,
+    unless there is a prior of what rounds scatter by.
     """
     low, high = estimate.interval(level)
-    if estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE:
-        return UNMEASURED
     speedup, most = estimate.ratio, 1 + margin
     if estimate.df < _MIN_DF:
         word = VerdictCode.UNDECIDED
@@ -71,6 +70,9 @@ def verdict_on(estimate: Estimate, *, level: float = 0.95, margin: float = MARGI
         word = VerdictCode.NO_DIFFERENCE
     else:
         word = VerdictCode.UNDECIDED
+    is_wide = estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE
+    if word is VerdictCode.UNDECIDED and is_wide:
+        return UNMEASURED
     return Verdict(speedup=speedup, low=low, high=high, code=word)
 
 

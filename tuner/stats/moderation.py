@@ -14,29 +14,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
 from scipy.special import digamma, polygamma, stdtrit
 
-from tuner.stats.estimate import Array, Estimate
+from tuner.stats.estimate import Array, Estimate, estimate
 
 _MIN_VARIANCE = 1e-8  # of log-ratios: no block has a standard deviation of less than 0.01 %
 _LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
 
 
-def moderated_estimate(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
-    """Return the mean of `x` with a moderated standard error, which few values cannot make small by chance.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is believed of a variance before it is seen: s₀ (`sd`), and d₀ (`df`)."""
 
-    s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d = n - 1 and d₀ + d degrees of freedom: the moderated t-statistic of
-    Smyth (2004), Linear models and empirical Bayes methods, eq. 7. s₀ is what the study's other pairs showed.
-    """
-    values = np.asarray(x, dtype=float)
-    n = len(values)
-    d = n - 1
-    s2 = float(values.var(ddof=1)) if n > 1 else 0.0
-    variance = (prior_df * prior_sd**2 + d * s2) / (prior_df + d)
-    return Estimate(mean=float(values.mean()), se=math.sqrt(variance / n), n=n, df=prior_df + d)
+    sd: float
+    df: float
+
+    def moderate(self, mean: Estimate) -> Estimate:
+        """Return an estimate with a moderated standard error, which few values cannot make small by chance.
+
+        s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d₀ + d degrees of freedom: the moderated t-statistic of Smyth (2004),
+        Linear models and empirical Bayes methods, eq. 7.
+        """
+        sum_of_squares = mean.df * mean.n * mean.se**2 if mean.df else 0.0
+        df = self.df + mean.df
+        return replace(mean, se=math.sqrt((self.df * self.sd**2 + sum_of_squares) / df / mean.n), df=df)
+
+
+def moderated_estimate(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
+    """Return the mean of `x` with a standard error moderated by what the study's other pairs showed."""
+    return Prior(sd=prior_sd, df=prior_df).moderate(estimate(x))
 
 
 def moderated_variances(sums: Array, df: Array) -> Array:

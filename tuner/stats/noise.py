@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
-from tuner.stats.estimate import Array
-from tuner.stats.moderation import moderated_variances
+from tuner.stats.estimate import Array, Estimate
+from tuner.stats.moderation import Prior, moderated_variances
 
 # The prior before anything is measured on this machine, and its weight (degrees of freedom).
 PRIOR_BLOCK_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.035, 0.006, 4.0
@@ -32,6 +32,10 @@ MIN_PROCESS_SD = PRIOR_PROCESS_SD / 10
 _GRID = np.geomspace(MIN_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over
 _MIN_DF = 3  # of the blocks; the prior counts for 4
 _POWER = 0.9
+# What a round of finals scatters by (s²) beside the study's noise (s₀²) is distributed as s² = c² s₀² F(d, d₀). Fits to
+# 528 comparisons of 220 studies give c from 0.6 to 1.4 and d₀ from 1.4 to 2.9. With the values below, intervals cover
+# in 94 % of finals even if the incumbent scatters three times as much as the default.
+_ROUND_SD_FACTOR, _ROUND_DF = 1.2, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,21 @@ class Noise:
         """Return the standard error of a log-ratio from so many rounds, with so many slices of each in a round."""
         return math.sqrt(2 * (self.process_sd**2 + self.block_sd**2 / slices) / rounds)
 
+    def round_prior(self, *, slices: int) -> Prior | None:
+        """Return what the log-ratio of one round is believed to scatter by; None where no noise was measured."""
+        if not self.n_pairs:
+            return None
+        return Prior(sd=_ROUND_SD_FACTOR * self.finals_se(rounds=1, slices=slices), df=_ROUND_DF)
+
+    def half_width(self, *, rounds: int, slices: int) -> float:
+        """Return half the width (log) of the 95 % interval of finals whose rounds scatter so, two or more."""
+        mean = Estimate(mean=0.0, se=self.finals_se(rounds=rounds, slices=slices), n=rounds, df=rounds - 1)
+        prior = self.round_prior(slices=slices)
+        return (mean if prior is None else prior.moderate(mean)).half_width()
+
     def floor(self, *, rounds: int, slices: int) -> float:
         """Return the ratio (minus 1) that equal settings stay below in 95 % of finals: half the interval's width."""
-        return math.expm1(_critical(rounds) * self.finals_se(rounds=rounds, slices=slices))
+        return math.expm1(self.half_width(rounds=rounds, slices=slices))
 
     def detectable_gain(self, *, rounds: int, slices: int, margin: float) -> float:
         """Return the smallest true gain that such finals call better in 90 % of cases, as a ratio minus 1.
@@ -72,16 +88,11 @@ class Noise:
         Its interval has to leave out 1, and its estimate to be beyond the practical `margin`.
         """
         se, z_power = self.finals_se(rounds=rounds, slices=slices), float(ndtri(_POWER))
-        return math.expm1(max(_critical(rounds) * se, math.log1p(margin)) + z_power * se)
+        return math.expm1(max(self.half_width(rounds=rounds, slices=slices), math.log1p(margin)) + z_power * se)
 
 
 PRIOR_NOISE = Noise(block_sd=PRIOR_BLOCK_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n_pairs=0, n_blocks=0)
 """The prior: used until something has been measured."""
-
-
-def _critical(rounds: int) -> float:
-    """Return Student's quantile of the difference of two, in so many rounds."""
-    return -float(stdtrit(max(1, rounds - 1), 0.025))
 
 
 def components(x: Sequence[Array], common: Sequence[float]) -> Noise:

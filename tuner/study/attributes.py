@@ -19,6 +19,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.stats.equivalence import MARGIN
+from tuner.stats.moderation import Prior
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.subject import Subject, Values
 from tuner.workload.spec import WorkloadSpec
@@ -85,7 +86,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
 class StoredFinals:
     """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
 
-    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
+    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name. `prior` is what
+    the log-ratio of one round was believed to scatter by, None in checks and in finals of earlier versions.
     """
 
     began: str
@@ -93,6 +95,7 @@ class StoredFinals:
     rounds: list[Round]
     levels: dict[str, float]
     margin: float
+    prior: Prior | None
     ended: str
 
     @classmethod
@@ -110,6 +113,7 @@ class StoredFinals:
             rounds=[Round.from_dict(each) for each in data["rounds"]],
             levels=dict(levels),
             margin=float(data.get("margin", MARGIN)),
+            prior=convert(data.get("prior"), Prior | None),
             ended=data.get("ended", ""),
         )
 
@@ -119,7 +123,7 @@ class StoredFinals:
         incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
         levels = {name: level for name, level in self.levels.items() if name != incumbent}
         return FinalsEstimates.of_rounds(
-            self.rounds, contenders, objective, incumbent=incumbent, levels=levels, margin=self.margin
+            self.rounds, contenders, objective, incumbent=incumbent, levels=levels, margin=self.margin, prior=self.prior
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -163,18 +163,20 @@ class Finals:
         leaves_time: bool = False,
     ) -> None:
         """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`, `SequentialTest`."""
+        plan = choose_passes(
+            self.plan.finals,
+            self.history.noise(),
+            self._costs(contenders[:2]),
+            left_s=left_s(),
+            resident=self._resident(),
+            primary_time=primary_time,
+        )
         sequential_test = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
             fork_launchers=self.replicas(contenders),
-            plan=choose_passes(
-                self.plan.finals,
-                self.history.noise(),
-                self._costs(contenders[:2]),
-                left_s=left_s(),
-                resident=self._resident(),
-                primary_time=primary_time,
-            ),
+            plan=plan,
+            prior=self.history.noise().round_prior(slices=plan.independent_slices),
             objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
             primary_time=primary_time,
@@ -271,6 +273,7 @@ class _Keeper:
                 "contenders": [c.to_dict() for c in test.contenders],
                 "rounds": [round_.to_dict() for round_ in test.rounds],
                 "margin": test.margin,
+                "prior": None if test.prior is None else asdict(test.prior),
                 "levels": test.levels,
                 "ended": test.end_reason,
             },
