@@ -123,7 +123,11 @@ class CommandFramework(framework.Framework):
     kinds = ()
     devices = ("cpu", "gpu")
     scrubbed_prefixes = THREADING
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
+    # Libraries of linear algebra take threads of their own before OMP_NUM_THREADS.
+    timing_prefixes = (
+        *("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_"),
+        *("BLIS_", "GOTO_", "MKL_", "NUMEXPR_", "OPENBLAS_"),
+    )
 
     def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:
         """Return what is known of any program."""
