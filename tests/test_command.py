@@ -356,6 +356,12 @@ def test_threads_of_linear_algebra_are_part_of_what_was_measured() -> None:
     }
 
 
+def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2]
+    assert error == "OPENBLAS_NUM_THREADS=1 is inherited; a library that reads it heeds no other number of threads\n"
+
+
 @pytest.mark.tensorflow
 def test_several_numbers_of_a_run_are_told(tmp_path: Path) -> None:
     compare = ("compare", "--framework", "command", "--a", "command-default", "--b", "openmp_threads=1", "--wait")

@@ -322,10 +322,10 @@ def prepare(checked: ParsedRequest) -> Job:
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         check_placeholders(checked.workload.command, job.space)
-    return replace(
-        job,
-        notes=(*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)),
-    )
+    overriding = [f"{name}={env[name]}" for name in framework.overriding if name in env]
+    notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
+    notes += [*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)]
+    return replace(job, notes=tuple(notes))
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
