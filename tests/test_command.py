@@ -356,6 +356,32 @@ def test_threads_of_linear_algebra_are_part_of_what_was_measured() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("pattern", "minimize", "told"),
+    [
+        (r"latency: ([0-9.]+)", False, "a time, and the largest is taken for the best: add --minimize"),
+        (r"^real ([0-9.]+)", False, "a time"),
+        (r"train_runtime\D+([0-9.]+)", False, "a time"),
+        (r"Time per request: +([0-9.]+)", False, "a time"),
+        (
+            r"Throughput: ([0-9.]+)",
+            True,
+            "a rate, and --minimize takes the smallest for the best: leave --minimize out",
+        ),
+        (r"examples_per_second\D+([0-9.]+)", True, "a rate"),
+        (r"IOPS=([0-9.]+)", True, "a rate"),
+        (r"latency: ([0-9.]+)", True, ""),
+        (r"Throughput: ([0-9.]+)", False, ""),
+        (r"time: ([0-9.]+) images/s", False, ""),
+        (r"(\d+)ms/step", True, ""),
+        (r"mean = ([0-9.]+)", False, ""),
+    ],
+)
+def test_a_pattern_that_names_a_time_is_told_of_minimize(pattern: str, minimize: bool, told: str) -> None:
+    notes = Command(words=("bench",), pattern=pattern, minimize=minimize).notes
+    assert [each.startswith(f"the pattern names {told}") for each in notes] == [True] * bool(told)
+
+
 def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2]

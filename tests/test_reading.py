@@ -361,7 +361,7 @@ def test_a_reading_is_converted_with_its_resolution() -> None:
     ("unit", "answer"),
     [
         *[("ms/step", True), ("s/it", True), ("s", True)],
-        *[("it/s", False), ("images per second", False)],
+        *[("it/s", False), ("images per second", False), ("FPS", False), ("KQPS", False), ("GFLOPS", False)],
         *[("", None), ("k", None), ("img", None)],
     ],
 )

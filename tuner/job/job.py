@@ -324,6 +324,7 @@ def prepare(checked: ParsedRequest) -> Job:
         check_placeholders(checked.workload.command, job.space)
     overriding = [f"{name}={env[name]}" for name in framework.overriding if name in env]
     notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
+    notes += [] if checked.workload.command is None else checked.workload.command.notes
     notes += [*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)]
     return replace(job, notes=tuple(notes))
 

@@ -32,6 +32,8 @@ _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "st
     "batches",
 }
 
+_RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
+
 
 class NoNumberError(Exception):
     """The output does not hold what the pattern promises: what was found, and what to do."""
@@ -58,7 +60,7 @@ def is_time(unit: str) -> bool | None:
     over, separator, under = _parts(unit)
     if over in TIMES and under not in TIMES:
         return True
-    return False if separator and under in TIMES else None
+    return False if (separator and under in TIMES) or _RATE.fullmatch(unit) else None
 
 
 def inverse(unit: str) -> str:
