@@ -382,6 +382,15 @@ def test_a_pattern_that_names_a_time_is_told_of_minimize(pattern: str, minimize:
     assert [each.startswith(f"the pattern names {told}") for each in notes] == [True] * bool(told)
 
 
+@pytest.mark.tensorflow
+def test_options_of_a_session_that_no_variable_carries_are_told(call: Call) -> None:
+    inspect = ("inspect", "--framework", "onnxruntime", "--metric-regex", r"(\d+)", "--", "echo")
+    told = call(*inspect, "1")[2]
+    assert told.startswith("no variable carries intra_op_num_threads, ")
+    assert "e.g. {intra_op_num_threads}; they do not act\n" in told
+    assert "carries intra_op_num_threads" not in call(*inspect, "{intra_op_num_threads}")[2]
+
+
 def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2]
