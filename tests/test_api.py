@@ -83,6 +83,16 @@ def test_the_variables_of_the_measurement_are_shown_and_applied(study: tuner.Stu
     assert under.deployment().own_env == study.deployment().env
 
 
+def test_a_snippet_for_this_shell_names_what_was_left_out_of_the_measurement(
+    storage: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    emit = ("emit", STUDY, "--storage", str(storage))
+    assert "set here, and left out of the measurement: OMP_THREAD_LIMIT; unset it\n" in call(*emit)[2]
+    assert "OMP_THREAD_LIMIT" not in call(*emit, "--format", "k8s")[2]
+    assert json.loads(call(*emit, "--format", "json")[1])["framework"] == "tensorflow"
+
+
 def test_a_notebook_shows_the_card(study: tuner.Study) -> None:
     shown = str(HTMLFormatter()(study))
     first = study.card.answers[0]
@@ -149,6 +159,11 @@ def test_damaged_studies_are_passed_over(storage: Path, tmp_path: Path, call: Ca
     assert len(tuner.list_studies(database)) == 211
     code, out, _ = call("list", "--storage", str(database), "--json")
     assert (code, len(json.loads(out))) == (0, 211)
+
+
+def test_a_storage_that_is_not_there_is_not_one_without_fitting_studies(tmp_path: Path, call: Call) -> None:
+    for filters in ((), ("--since", "7d")):
+        assert "there is no file " in call("list", "--storage", str(tmp_path / "none.db"), *filters)[1]
 
 
 def test_names_with_brackets_are_no_markup(tmp_path: Path, call: Call) -> None:

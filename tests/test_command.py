@@ -17,7 +17,10 @@ from tests.command_line import tftune
 from tests.conftest import Call, setting
 from tests.frameworks import deployed
 from tests.processes import gone, wait_until
+from tuner.devices import registry as devices
 from tuner.errors import BadInputError
+from tuner.frameworks.command.framework import FRAMEWORK
+from tuner.job.job import timing_variables
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.space.deployment import Deployment
@@ -340,6 +343,70 @@ def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path
     checked = tftune("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["helps"] is True
+
+
+def test_threads_of_linear_algebra_are_part_of_what_was_measured() -> None:
+    """These libraries take their own variable before OMP_NUM_THREADS."""
+    env = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "HOME": "/root"}
+    kept, ignored = FRAMEWORK.catalogue.scrub(env)
+    assert ignored == ["OMP_NUM_THREADS"]
+    assert timing_variables(kept, FRAMEWORK, devices.find("cpu")) == {
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "minimize", "told"),
+    [
+        (r"latency: ([0-9.]+)", False, "a time, and the largest is taken for the best: add --minimize"),
+        (r"^real ([0-9.]+)", False, "a time"),
+        (r"train_runtime\D+([0-9.]+)", False, "a time"),
+        (r"Time per request: +([0-9.]+)", False, "a time"),
+        (
+            r"Throughput: ([0-9.]+)",
+            True,
+            "a rate, and --minimize takes the smallest for the best: leave --minimize out",
+        ),
+        (r"examples_per_second\D+([0-9.]+)", True, "a rate"),
+        (r"IOPS=([0-9.]+)", True, "a rate"),
+        (r"latency: ([0-9.]+)", True, ""),
+        (r"Throughput: ([0-9.]+)", False, ""),
+        (r"time: ([0-9.]+) images/s", False, ""),
+        (r"(\d+)ms/step", True, ""),
+        (r"mean = ([0-9.]+)", False, ""),
+    ],
+)
+def test_a_pattern_that_names_a_time_is_told_of_minimize(pattern: str, minimize: bool, told: str) -> None:
+    notes = Command(words=("bench",), pattern=pattern, minimize=minimize).notes
+    assert [each.startswith(f"the pattern names {told}") for each in notes] == [True] * bool(told)
+
+
+@pytest.mark.tensorflow
+def test_options_of_a_session_that_no_variable_carries_are_told(call: Call) -> None:
+    inspect = ("inspect", "--framework", "onnxruntime", "--metric-regex", r"(\d+)", "--", "echo")
+    told = call(*inspect, "1")[2]
+    assert told.startswith("no variable carries intra_op_num_threads, ")
+    assert "e.g. {intra_op_num_threads}; they do not act\n" in told
+    assert "carries intra_op_num_threads" not in call(*inspect, "{intra_op_num_threads}")[2]
+
+
+def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2]
+    assert error == "OPENBLAS_NUM_THREADS=1 is inherited; a library that reads it heeds no other number of threads\n"
+
+
+@pytest.mark.tensorflow
+def test_several_numbers_of_a_run_are_told(tmp_path: Path) -> None:
+    compare = ("compare", "--framework", "command", "--a", "command-default", "--b", "openmp_threads=1", "--wait")
+    pattern = ("--metric-regex", r"images/sec: (\S+)", "--time-budget", "1s", "--json")
+    text = "echo warm-up images/sec: 10.5; seq -f 'images/sec: 100.%.0f' ${OMP_NUM_THREADS:-9}"
+    ended = tftune(*compare, *pattern, "--", "sh", "-c", text, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "the command prints 10 numbers, 10.5 to 100.9 images/sec: their median counts\n" in ended.stderr
+    [several] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "several numbers"]
+    assert several["found"].startswith("a run prints 2 numbers under one setting and ")
 
 
 def test_every_task_shows_which_variables_its_trials_do_not_inherit(

@@ -765,6 +765,11 @@ def test_interruptions_of_earlier_studies_are_read(text: str, kind: Kind) -> Non
         ("it/s", {8, 16}, False, {Code.PER_STEP}),
         ("it/s", {8}, False, set()),
         ("images/s", {8, 16}, False, set()),
+        # A query, or a time, may be of a whole batch.
+        ("qps", {8, 16}, False, {Code.PER_STEP}),
+        ("", {8, 16}, False, {Code.PER_STEP}),
+        ("ms", {8, 16}, True, {Code.PER_STEP}),
+        ("ms", {8}, True, set()),
         ("ms/step", {8}, False, {Code.WRONG_WAY}),
         ("ms/step", {8}, True, set()),
         ("images/s", {8}, True, {Code.WRONG_WAY}),
@@ -777,6 +782,26 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
     objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
     warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, batch_sizes)
     assert {each.code for each in warnings} == codes
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_told"),
+    [
+        ({"a": [1, 1], "b": [2, 2]}, True),  # a number of each thread
+        ({"a": [2, 2], "b": [2, 2]}, False),
+        ({"a": [5, 6], "b": [9, 11]}, False),  # lines of a program that runs for a fixed time
+        ({"a": [1, 1], "b": [300, 300]}, False),  # of so many some may have been left out
+    ],
+)
+def test_settings_whose_runs_print_more_numbers_than_others_are_told(runs: dict[str, list[int]], is_told: bool) -> None:
+    def slice_of(n: int) -> Slice:
+        return Slice(start_s=0.0, elapsed_s=1.0, n_steps=2, step_s=(0.5, 0.5), metrics=(1520.4,) * 2 * n, unit="img/s")
+
+    rounds = [Round(slices={name: [slice_of(n) for n in counts] for name, counts in runs.items()})]
+    told = evidence.number_warnings(rounds, Objective.MAXIMIZE, {8})
+    assert [each.code for each in told] == [Code.COUNTS] * is_told
+    if is_told:
+        assert "prints 1 numbers under one setting and 2 under another" in told[0].observation
 
 
 def seen(ratio: float, se: float = 0.005) -> Estimate:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.workload.reading import Reading, plain, read
-from tuner.workload.units import NoNumberError, is_per_step, is_time
+from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time
 
 RATE = r"rate: ([0-9.]+)"
 
@@ -116,6 +116,7 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"throughput: ([\d.]+)", "latency (ms): 1.2, throughput: 833", ""),
         (r'images_per_sec": ([\d.]+)', '{"step_ms": 1.2, "images_per_sec": 833}', ""),
         (r'step_ms": ([\d.]+)', '{"step_ms": 1.2, "images_per_sec": 833}', "ms"),
+        (r'p99_us":([\d.]+)', '{"p50_ms":1.2,"p99_us":1234}', "us"),
         (r"p99[ =]([\d.]+)", "Latency (ms): p50 1.2, p99 3.4", "ms"),
         (r"p99=([\d.]+)", "Latency (us): p50=1.2 p99=3.4", "us"),
         (r"\(ms\): [\d.]+ [\d.]+ ([\d.]+)", "t(ms): 1.2 3.4 5.6", "ms"),
@@ -225,6 +226,12 @@ def test_lines_are_those_that_a_terminal_shows() -> None:
         ("12.5 s 980 ms", (12.5, 0.98), "s"),
         ("980it/s 1.83kit/s", (980.0, 1830.0), "it/s"),
         ("980 1.83k 1.2M", (980.0, 1830.0, 1.2e6), ""),
+        ("12.5 J 900 mJ", (12.5, 0.9), "J"),
+        ("12.5 Joules 0.01 kJ", (12.5, 10.0), "Joules"),
+        ("12W 900mW", (12.0, 0.9), "W"),
+        ("4 mJ/item 0.01 J/item", (4.0, 10.0), "mJ/item"),
+        ("1.2 Mpps 980 Kpps", (1.2, 0.98), "Mpps"),
+        ("12 Mcycles 900 kcycles", (12.0, 0.9), "Mcycles"),
         ("980 B/s 1.2 MB/s 2 KiB/s", (980.0, 1.2e6, 2048.0), "B/s"),
         ("12.5 images/sec 1.5k images/sec", (12.5, 1500.0), "images/sec"),
         ("60it/s 60it/min", (60.0, 1.0), "it/s"),
@@ -354,7 +361,7 @@ def test_a_reading_is_converted_with_its_resolution() -> None:
     ("unit", "answer"),
     [
         *[("ms/step", True), ("s/it", True), ("s", True)],
-        *[("it/s", False), ("images per second", False)],
+        *[("it/s", False), ("images per second", False), ("FPS", False), ("KQPS", False), ("GFLOPS", False)],
         *[("", None), ("k", None), ("img", None)],
     ],
 )
@@ -367,6 +374,12 @@ def test_of_a_time_less_is_better(unit: str, answer: bool | None) -> None:
 )
 def test_a_unit_of_steps_does_not_count_items(unit: str, answer: bool) -> None:
     assert is_per_step(unit) is answer
+
+
+def test_a_unit_of_items_does_not_depend_on_the_batch() -> None:
+    items = ["images/sec", "k images/sec", "kimg/s", "FPS", "KFPS", "tokens per second", "toks/s", "ms/image", "MB/s"]
+    assert all(counts_items(unit) for unit in [*items, "GFLOPs", "Mrows/s"])
+    assert not any(counts_items(unit) for unit in ["", "qps", "infer/sec", "Requests/sec", "ms", "it/s", "s/step", "x"])
 
 
 @pytest.mark.parametrize("nothing", ["0.0", "nan", "inf", "-inf", "?", "n/a", "-3"])

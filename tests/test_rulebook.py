@@ -685,6 +685,8 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call:
     assert "tftune search resnet50\n" in out
     assert "TF_NUM" not in out
     assert "Apply" not in out
+    job.ignored_variables.append("TF_NUM_INTRAOP_THREADS")
+    assert "though set in your environment: TF_NUM_INTRAOP_THREADS\n" in call("recommend", "resnet50", *RULES)[2]
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "no-gain")
     assert document["advice"]["stratum"]["gained"]["ratio"] <= 1.02

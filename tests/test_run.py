@@ -119,6 +119,21 @@ def test_what_the_study_inherited_is_set_unless_the_shell_has_another_value(
     assert run(file, "--", "true").stderr == ""
 
 
+def test_variables_that_trials_do_not_inherit_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults were measured without them, and threads of a setting do not act under a limit."""
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    defaults = run(setting(tmp_path, framework="command"), "--", "true")
+    assert defaults.stderr == (
+        "tftune: set here, and left out of the measurement: OMP_NUM_THREADS, OMP_THREAD_LIMIT; unset them\n"
+    )
+    threads = {"OMP_NUM_THREADS": "2"}
+    own = run(setting(tmp_path, framework="command", env=threads), "--", "true")
+    assert own.stderr == "tftune: set here, and left out of the measurement: OMP_THREAD_LIMIT; unset it\n"
+    for unknown in ("", "of another package"):
+        assert run(setting(tmp_path, framework=unknown), "--", "true").stderr == ""
+
+
 def test_fewer_cpus_than_were_measured_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     def notes(allowed: set[int], quota: float | None, **parts: Any) -> list[str]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)

@@ -137,6 +137,7 @@ def run_recommendation(request: RecommendationRequest, events: ComparisonEvents)
     )
     rules, place = load(request.rules, checked.device.kind)
     job = prepare(checked)
+    job.tell_notes(events.notice)
     job.launcher()
     setting, result = advise(job, rules, place, batch=request.batch)
     if request.verify:
@@ -166,7 +167,6 @@ def _verify(
         ComparedSetting(name=text, setting=each, deployment=job.space.deployment(each))
         for text, each in ((job.space.default, default), ("rules", setting))
     )
-    job.tell_notes(events.notice)
     with machine_lock(wait=wait, on_wait=events.waiting):
         return comparing.describe(comparing.measure(job, a, b, checked, events=events))
 

@@ -52,6 +52,7 @@ def emit(
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
     from tuner.api.study import load_study
+    from tuner.deploy import program
     from tuner.errors import unknown_name
     from tuner.report.emit import Format
 
@@ -61,6 +62,9 @@ def emit(
     loaded = load_study(study, storage)
     sys.stdout.write(loaded.emit(format_, instances=instances, model=model))
     _point(None if instances else loaded.better_with_instances())
+    if format_ == Format.SH:  # which is for this shell
+        for note in program.left_out(loaded.deployment(instances=instances)):
+            sys.stderr.write(f"tftune: {note}\n")
 
 
 def run(

@@ -60,12 +60,13 @@ def list_studies(
         show_json(rows)
     elif rows:
         show(*studylist.page(rows))
-    elif selection.filters:
-        show(f"no study in {storage} passes these filters")
     else:
         from tuner.study.storage import first_search, is_missing
 
         is_typed = storage != DEFAULT_STORAGE and is_missing(storage)
+        if selection.filters and not is_typed:
+            show(f"no study in {storage} passes these filters")
+            return
         what = f"there is no file {storage.removeprefix(FILE_URL)}" if is_typed else f"no studies in {storage} yet"
         show(f"{what}; begin with: {first_search(storage)}")
 

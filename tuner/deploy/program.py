@@ -24,6 +24,7 @@ from tuner import inherited
 from tuner.child.guard import default_signals
 from tuner.devices.gpu import VISIBLE
 from tuner.errors import BadInputError
+from tuner.frameworks import registry
 from tuner.machine.cgroup import read_limits
 from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import format_list, parse_list
@@ -128,6 +129,7 @@ def differences(deployment: Deployment) -> list[str]:
         for name, value in measured.items()
         if here.get(name, value) != value
     ]
+    notes += left_out(deployment)
     own_sets = [deployment.cpus_of(number) for number in range(deployment.processes)]
     own_cpus = frozenset[int]().union(*(parse_list(text) for text in own_sets if text is not None))
     n_used = deployment.measured_cpus or 0.0
@@ -138,6 +140,17 @@ def differences(deployment: Deployment) -> list[str]:
         used, busy = (f"{n:g} CPU{'' if n == 1 else 's'}" for n in (n_used, n_busy))
         notes.append(f"measured on {used}, and only {busy} may be busy here: search again under this limit")
     return notes
+
+
+def left_out(deployment: Deployment) -> list[str]:
+    """Return which variables this process has that trials did not inherit, as a note; none if the setting has them."""
+    if deployment.framework not in registry.names():  # an earlier file does not say it
+        return []
+    _, names = registry.find(deployment.framework).catalogue.scrub(inherited.environment())
+    parts = [deployment.of(number) for number in range(deployment.processes)]
+    others = [name for name in names if any(name not in part.env for part in parts)]
+    them = "them" if len(others) > 1 else "it"
+    return [f"set here, and left out of the measurement: {', '.join(others)}; unset {them}"] if others else []
 
 
 def unlike_copies(deployment: Deployment) -> list[str]:

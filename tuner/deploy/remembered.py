@@ -18,6 +18,8 @@ from tuner.identity import digest
 from tuner.paths import FILE_URL, cache_dir
 from tuner.space.deployment import Deployment
 
+_FORM = 2  # of what is remembered: from 2 on with its framework
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
@@ -63,5 +65,5 @@ def of_study(study: str, storage_url: str, *, groups: bool) -> Remembered | None
         folder = cache_dir() / "deployments"
     except BadInputError:  # there is no home: a program can start all the same
         return None
-    name = digest([__version__, str(path), study, groups])
+    name = digest([__version__, _FORM, str(path), study, groups])
     return Remembered(file=folder / f"{name}.json", state=[status.st_ino, status.st_size, status.st_mtime_ns])

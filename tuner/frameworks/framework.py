@@ -89,6 +89,8 @@ class Framework(ABC):
     """Facts of a build that are only of the mask or the day of its probe, and not part of what it is."""
     scrubbed_prefixes: tuple[str, ...] = ()
     timing_prefixes: tuple[str, ...] = ()
+    overriding: tuple[str, ...] = ()
+    """Variables of libraries that read them before the variable of a knob."""
 
     @cached_property
     def catalogue(self) -> Catalogue:

@@ -167,7 +167,7 @@ class Job:
         """Make the workload ready to be run, and return what starts new processes of it.
 
         A model is exported, unless that was done before; a command is run once. `notify` is called with a line before
-        what may take long. Raises BadInputError where that fails.
+        what may take long, and if a run prints several numbers. Raises BadInputError where that fails.
         """
         if self.workload.command is None:
             self.export(notify=notify)
@@ -181,7 +181,10 @@ class Job:
             deadline_s=self.deadline_s,
             energy_j=self.energy_j,
         )
-        command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
+        run = command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
+        if len(run.metrics) > 1:
+            ends = f"{min(run.metrics):g} to {max(run.metrics):g} {run.unit}".rstrip()
+            notify(f"the command prints {len(run.metrics)} numbers, {ends}: their median counts")
         return command_launcher
 
     @property
@@ -319,10 +322,11 @@ def prepare(checked: ParsedRequest) -> Job:
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         check_placeholders(checked.workload.command, job.space)
-    return replace(
-        job,
-        notes=(*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)),
-    )
+    overriding = [f"{name}={env[name]}" for name in framework.overriding if name in env]
+    notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
+    notes += [] if checked.workload.command is None else checked.workload.command.notes
+    notes += [*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)]
+    return replace(job, notes=tuple(notes))
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:

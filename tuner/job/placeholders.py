@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from tuner.errors import BadInputError
+from tuner.space.carrier import Option
 from tuner.space.space import Space
 from tuner.workload.command import Command
 
@@ -36,6 +37,16 @@ def check_placeholders(command: Command, space: Space) -> None:
 
 
 def literal(command: Command | None, space: Space) -> Iterator[str]:
-    """Yield which names in braces a command is handed as they stand."""
-    for name in sorted(set() if command is None else command.placeholders - set(space.catalogue.knobs)):
+    """Yield which names in braces a command is handed as they stand, and which knobs it is not told in any way."""
+    if command is None:
+        return
+    knobs = space.catalogue.knobs
+    for name in sorted(command.placeholders - set(knobs)):
         yield f"{{{name}}} in the command is no knob, and is passed on as it stands"
+    options = [name for name in space.domains if isinstance(knobs[name].carrier, Option)]
+    untold = [name for name in options if name not in command.placeholders]
+    if untold:
+        yield (
+            f"no variable carries {', '.join(untold)}: the command gets them only among its words, e.g. "
+            f"{{{untold[0]}}}; they do not act"
+        )

@@ -48,6 +48,7 @@ class Code(StrEnum):
     LEFT_OUT = "left out"
     WRONG_WAY = "wrong way"
     PER_STEP = "per step"
+    COUNTS = "several numbers"
     FAR_APART = "far apart"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
@@ -87,10 +88,12 @@ ADVICE = {
     Code.FEW_DIGITS: "let the command print more digits: no longer --time-budget can replace them",
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
-    Code.PER_STEP: "larger batches look slower than they are: let the command print items per second",
+    Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
+    Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
     Code.FAR_APART: "see whether the command prints another unit under some settings, and let it print one",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
-    "them, or put {intra_op} among the words of the command",
+    "them, or put {intra_op} among the words of the command; for programs without TensorFlow add --framework command, "
+    "whose threads are {openmp_threads}",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
     Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
     Code.MADE_UP: "the figures are of that work: give what the model gets in production, --input NAME=VALUE or "

@@ -35,11 +35,12 @@ from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice, Status
-from tuner.workload.units import is_per_step, is_time
+from tuner.workload.units import counts_items, is_per_step, is_time
 
 _GIB = 1024**3
 _ALPHA = 0.05
 _FAR = 100  # times: threads make no such difference
+_COUNTED = 200  # numbers of a run: of more some are left out
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
 
 
@@ -167,6 +168,7 @@ def number_warnings(
     """Return what the numbers of a command cannot show, of settings of these batch sizes."""
     texts: dict[Code, str] = {}
     medians: list[float] = []
+    counts: dict[str, set[float]] = {}
     for name in {name for round_ in rounds for name in round_.slices}:
         slices = _slices_of(rounds, name)
         metrics = [value for each in slices for value in each.metrics]
@@ -186,11 +188,18 @@ def number_warnings(
         if is_smaller_better not in (None, objective.smaller_is_better):
             kind, aim = ("a time", "large") if is_smaller_better else ("a rate", "small")
             texts[Code.WRONG_WAY] = f"the numbers are in {slices[0].unit}, {kind}, and the best is a {aim} one"
-        if len(batch_sizes) > 1 and is_per_step(slices[0].unit):
+        if len(batch_sizes) > 1 and not counts_items(slices[0].unit):
             sizes = ", ".join(map(str, sorted(batch_sizes)))
-            texts[Code.PER_STEP] = f"the numbers are in {slices[0].unit}, and a step has {sizes} items"
+            are = f"are in {slices[0].unit}" if slices[0].unit else "have no unit"
+            whose = "a step has" if is_per_step(slices[0].unit) else "may be of whole batches, which have"
+            texts[Code.PER_STEP] = f"the numbers {are}, and {whose} {sizes} items"
+        counts[name] = {(len(each.metrics) + each.n_left_out) / each.n_steps for each in slices}
     if medians and max(medians) > _FAR * min(medians):
         texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"
+    known = sorted(set[float]().union(*counts.values()))
+    if len(known) > 1 and all(len(each) == 1 for each in counts.values()) and known[-1] < _COUNTED:
+        printed = f"a run prints {known[0]:g} numbers under one setting and {known[-1]:g} under another"
+        texts[Code.COUNTS] = f"{printed}, and only their median counts"
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 

@@ -194,7 +194,11 @@ def snippet(
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
     """Return what applies the advice as it was measured: under its variables, and on its GPU if that is a GPU."""
-    deployment = replace(advice.deployment.under(study.variables), measured_cpus=CpuLimit.of(study.machine).busy_cpus)
+    deployment = replace(
+        advice.deployment.under(study.variables),
+        measured_cpus=CpuLimit.of(study.machine).busy_cpus,
+        framework=study.framework.name,
+    )
     device = study.device
     if "index" not in device:
         return deployment

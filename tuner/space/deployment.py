@@ -24,7 +24,8 @@ class Deployment:
     process has a deployment of its own, in `members`, with the `name` of its model. `gpu` is the GPU that the program
     is to see: its number as `nvidia-smi` counts, or the name of a MIG slice; None where it needs none. `inherited` are
     the names of those variables in `env` that nothing recommends: what was measured had them from its environment.
-    `measured_cpus` is how many CPUs could be busy at once there, None where that is not known.
+    `measured_cpus` is how many CPUs could be busy at once there, None where that is not known, and `framework` the name
+    of the framework that was measured, "" where that is not known.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Deployment:
     gpu: str | None = None
     inherited: tuple[str, ...] = ()
     measured_cpus: float | None = field(default=None, compare=False)  # it changes nothing of what is set
+    framework: str = field(default="", compare=False)
 
     def under(self, environment: Mapping[str, str]) -> Deployment:
         """Return it with the variables that the measured processes inherited, beside its own."""
@@ -121,6 +123,7 @@ class Deployment:
         data |= {"gpu": self.gpu} if self.gpu is not None else {}
         data |= {"inherited": list(self.inherited)} if self.inherited else {}
         data |= {"measured_cpus": self.measured_cpus} if self.measured_cpus is not None else {}
+        data |= {"framework": self.framework} if self.framework else {}
         data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
         return data | ({"streams": self.streams} if self.streams > 1 else {})
 
@@ -148,4 +151,5 @@ class Deployment:
             gpu=data.get("gpu"),
             inherited=tuple(data.get("inherited", ())),
             measured_cpus=data.get("measured_cpus"),
+            framework=data.get("framework", ""),
         )

@@ -13,6 +13,12 @@ from tuner.errors import BadInputError
 from tuner.workload.reading import Reading, read
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
+_TIME = re.compile(
+    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds)(?![a-z])|runtime"
+)
+_RATE = re.compile(
+    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
+)
 _LARGEST_SCRIPT = 16 << 20
 
 
@@ -29,6 +35,16 @@ class Command:
 
     def __str__(self) -> str:
         return shlex.join(self.words)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is doubtful of it: a pattern that names a time if more is better, or a rate if less is."""
+        names_rate, names_time = bool(_RATE.search(self.pattern)), bool(_TIME.search(self.pattern))
+        if names_rate == names_time or names_rate != self.minimize:
+            return []
+        what, which = ("a rate", "--minimize takes the smallest") if names_rate else ("a time", "the largest is taken")
+        hint = "leave --minimize out" if names_rate else "add --minimize"
+        return [f"the pattern names {what}, and {which} for the best: {hint} if that is wrong"]
 
     @property
     def placeholders(self) -> set[str]:

@@ -18,10 +18,21 @@ _SECONDS = {
     3600.0: ("h", "hr", "hour", "hours"),
 }
 TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
+_ENERGIES = {  # and powers
+    f"{prefix}{base}": (base, scale)
+    for base in ("J", "W", "Wh")
+    for prefix, scale in {"u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}.items()
+} | {"joule": ("J", 1.0), "joules": ("J", 1.0), "watt": ("W", 1.0), "watts": ("W", 1.0)}
+_ITEMS = {
+    "B", "b", "bit", "byte", "character", "document", "element", "ex", "example", "flop", "fps", "frame", "image",
+    "img", "item", "pixel", "point", "record", "row", "sample", "sentence", "seq", "sequence", "tok", "token", "word",
+}  # fmt: skip
 _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "step") for ending in ("", "s")) | {
     "batch",
     "batches",
 }
+
+_RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
 
 
 class NoNumberError(Exception):
@@ -37,12 +48,19 @@ def is_per_step(unit: str) -> bool:
     return not _STEPS.isdisjoint(_parts(unit))
 
 
+def counts_items(unit: str) -> bool:
+    """Return whether a unit counts items, so that batches of other sizes do not change it: images/s, ms/token."""
+    over, _, under = _parts(unit)
+    roots = {over, *(over.removeprefix(prefix).strip() for prefix in PREFIXES if over.startswith(prefix))}
+    return not _ITEMS.isdisjoint(_singular(word) for word in (*roots, *under.split()))
+
+
 def is_time(unit: str) -> bool | None:
     """Return whether less of a unit is better, as of ms/step; None of one that does not say."""
     over, separator, under = _parts(unit)
     if over in TIMES and under not in TIMES:
         return True
-    return False if separator and under in TIMES else None
+    return False if (separator and under in TIMES) or _RATE.fullmatch(unit) else None
 
 
 def inverse(unit: str) -> str:
@@ -64,8 +82,11 @@ def _scales(unit: str) -> dict[str, float]:
     numerators = {over: 1.0}
     if over in TIMES:
         numerators = {"s": TIMES[over]}
+    base = over if over in _ENERGIES else over.lower()
+    if base in _ENERGIES:
+        numerators = {_ENERGIES[base][0]: _ENERGIES[base][1]}
     for prefix, scale in PREFIXES.items():
-        if over.startswith(prefix) and over not in TIMES:
+        if over.startswith(prefix) and over not in TIMES and base not in _ENERGIES:
             numerators.setdefault(over.removeprefix(prefix).strip(), scale)
     numerators = {_singular(root): scale for root, scale in numerators.items()}
     per, share = ("s", TIMES[under]) if under in TIMES else (under, 1.0)

@@ -123,7 +123,15 @@ class CommandFramework(framework.Framework):
     kinds = ()
     devices = ("cpu", "gpu")
     scrubbed_prefixes = THREADING
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
+    # OpenBLAS, BLIS, MKL and NumExpr take their own variable before OMP_NUM_THREADS.
+    overriding = (
+        "BLIS_NUM_THREADS",
+        "GOTO_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    )
+    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "MKL_", *overriding)
 
     def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:
         """Return what is known of any program."""
