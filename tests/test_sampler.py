@@ -87,28 +87,6 @@ def test_the_gradient_is_that_of_the_posterior() -> None:
     assert gradient == pytest.approx(numeric, rel=1e-5)
 
 
-@pytest.mark.parametrize("has_trend", [False, True])
-def test_the_estimated_mean_is_a_constant_of_unbounded_variance(has_trend: bool) -> None:
-    """Brute force: a process of mean 0 whose kernel has a large constant added is the same one in the limit."""
-    rng = np.random.default_rng(0)
-    X, Z, y, N = rng.random((7, 2)), rng.random((5, 2)), 3 + rng.normal(size=7), 0.01 * np.eye(7)
-    t, at = (rng.normal(size=n) * has_trend for n in (7, 5))
-    lengths, amplitudes = np.array([0.3, 0.5]), np.array([0.4])
-    fitted = gp.condition(X, y, N, lengths, amplitudes, trend=t if has_trend else None)
-    found = gp.predict(fitted, Z, at)
-    errors = []
-    for constant in (1e2, 1e4, 1e6):
-        K, k, prior = (
-            gp.matern(a, b, lengths, 0.4) + 0.3**2 * np.outer(u, v) + constant
-            for a, b, u, v in ((X, X, t, t), (X, Z, t, at), (Z, Z, at, at))
-        )
-        weights = np.linalg.solve(K + N, k)
-        mean, variance = at + weights.T @ (y - t), np.diag(prior - k.T @ weights)
-        errors.append(max(np.abs(found[0] - mean).max(), np.abs(found[1] - np.sqrt(variance)).max()))
-    assert errors[0] > 10 * errors[1] > 100 * errors[2]
-    assert errors[2] < 1e-5
-
-
 def test_a_curve_that_is_shared_is_known_where_it_was_not_measured() -> None:
     """Seven batch sizes of one thread count, and one of another: the other curve runs beside the first."""
     batch = np.linspace(0, 1, 7)

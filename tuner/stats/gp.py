@@ -13,12 +13,12 @@ Notation
     k(x, x')   Σ_g σ_g² (1 + √5 r_g + 5r_g²/3) exp(-√5 r_g),  r_g² = Σ_{j∈g} ((x_j - x'_j) / ℓ_j)²    Matérn 5/2, ARD
     K          k(X, X) + s² t tᵀ + N
     μ          the mean, by generalised least squares;  α = K⁻¹ (y - t - μ)
-    V[f(z)]    k(z, z) - kᵀ K⁻¹ k + (1 - 1ᵀ K⁻¹ k)² / (1ᵀ K⁻¹ 1),  k = k(X, z), with the trend's terms in both; the last
-               term is the uncertainty of μ (universal kriging)
+
+The variance takes μ for known. With its uncertainty, (1 - 1ᵀ K⁻¹ k)² / (1ᵀ K⁻¹ 1), searches need more trials.
 
 Sources: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, eqs. 2.25-2.26 (posterior), 2.30
-(marginal likelihood), 2.39-2.41 (explicit basis functions: the trend), 2.42 (with a vague prior: μ), 4.17 (Matérn), 5.9
-(its gradient; as μ minimises the quadratic form, it adds nothing);
+(marginal likelihood), 2.39-2.41 (explicit basis functions: the trend), 4.17 (Matérn), 5.9 (its gradient; as μ
+minimises the quadratic form, it adds nothing);
 Duvenaud, Nickisch & Rasmussen (2011), Additive Gaussian processes (sums over groups of coordinates); Jones et al.
 (1998), eq. 15 (expected improvement); Picheny et al. (2013), section 4.1 (with noise, the best posterior mean at an
 observed point takes the place of the best observation).
@@ -183,8 +183,7 @@ def predict(posterior: Posterior, Z: Array, trend: Array | float = 0.0) -> tuple
         k = k + _TREND_SD**2 * np.outer(posterior.trend, t)
         mean, variance = mean + t, variance + _TREND_SD**2 * t**2
     mean = mean + k.T @ posterior.alpha
-    whitened, ones = (solve_triangular(posterior.L, each, lower=True) for each in (k, np.ones(len(k))))
-    variance = variance - (whitened**2).sum(axis=0) + (1 - ones @ whitened) ** 2 / (ones @ ones)
+    variance = variance - (solve_triangular(posterior.L, k, lower=True) ** 2).sum(axis=0)
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0.0))
 
 
