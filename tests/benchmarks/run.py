@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.benchmarks import (
+    bytime,
     launchers,
     misfits,
     predictions,
@@ -209,6 +210,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "prediction-speed": predictions.speed,
     "priors": priors.priors,
     "misfits": misfits.misfits,
+    "bytime": bytime.bytime,
 }
 
 

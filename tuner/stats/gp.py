@@ -14,6 +14,8 @@ Notation
     K          k(X, X) + s² t tᵀ + N
     μ          the mean, by generalised least squares;  α = K⁻¹ (y - t - μ)
 
+The variance takes μ for known. With its uncertainty, (1 - 1ᵀ K⁻¹ k)² / (1ᵀ K⁻¹ 1), searches need more trials.
+
 Sources: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, eqs. 2.25-2.26 (posterior), 2.30
 (marginal likelihood), 2.39-2.41 (explicit basis functions: the trend), 4.17 (Matérn), 5.9 (its gradient; as μ
 minimises the quadratic form, it adds nothing);
