@@ -19,9 +19,10 @@ from tuner.stats.noise import Noise
 from tuner.study.budget import Budget
 from tuner.study.loop import Search
 from tuner.study.plan import Plan
-from tuner.study.record import SCHEMA, Record, Trial
+from tuner.study.record import SCHEMA, Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.storage import create_or_continue, open_storage
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 

@@ -48,9 +48,10 @@ from tuner.space.term import EIGEN, Scale
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
 from tuner.study.contenders import contenders
-from tuner.study.record import Record, Trial
+from tuner.study.record import Record
 from tuner.study.sampler import too_large_batch
 from tuner.study.storage import open_storage
+from tuner.study.trials import Trial
 from tuner.trial.meter import energy_of, metered
 from tuner.trial.outcome import Slice, Status
 from tuner.workload.workload import load

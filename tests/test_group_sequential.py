@@ -22,7 +22,7 @@ from tuner.job.check import StudyCheck
 from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.compared import ComparedSetting
 from tuner.machine.host import Machine
-from tuner.measure import finals
+from tuner.measure import finals, passes
 from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
@@ -170,8 +170,8 @@ def test_stored_finals_are_read_with_the_prior_that_they_had_and_earlier_ones_wi
 
 
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    naps = iter([0.0, 0.0, 0.0, 50.0] + [50.0] * 99)
-    monkeypatch.setattr(finals, "suspended_s", lambda: next(naps))
+    naps = iter([0.0] * 5 + [50.0] * 99)  # two readings a pass, two passes a round
+    monkeypatch.setattr(passes, "suspended_s", lambda: next(naps))
     finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     finals_test.run()
     assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0, 0]
@@ -240,7 +240,7 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
     launcher = Troubled(trouble=trouble, noise=0.01)
     finals_test = sequential(launcher)
     finals_test.run()
-    assert [each.text for each in finals_test.rounds[0].interruptions] == ["nothing ran for 30 s during a round"]
+    assert [each.text for each in finals_test.rounds[0].interruptions] == ["nothing ran for 30 s during a pass"]
     assert finals_test.n_rounds == len(finals_test.rounds) - 1
 
 

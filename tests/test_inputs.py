@@ -17,7 +17,7 @@ from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.report import evidence
 from tuner.space.setting import Setting
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.workload import spec as options
 from tuner.workload.feed import facts_of, line, made_otherwise

@@ -22,7 +22,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan
 from tuner.study.evaluator import Evaluator
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
@@ -229,7 +229,7 @@ def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
         FreshLauncher(target=job.target()),
         EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_blocks=2, pair=PairPlan(max_blocks=3)),
     )
-    noise, pairs = bench.calibrate([])
+    noise, pairs = bench.begin([])
     assert bench.processes.are_alone
     assert noise.n_blocks == pairs[0].n_blocks == 2
     one = job.space.reference.with_values(inter_op=1, intra_op=1)

@@ -25,7 +25,7 @@ from tuner.stats import gp
 from tuner.stats.rank import rank_correlation
 from tuner.study.attributes import Prediction
 from tuner.study.lattice import thinned
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
 

@@ -23,9 +23,10 @@ from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.study.history import incumbent
 from tuner.study.lattice import Encoding, Lattice
-from tuner.study.record import Trial, distributions
+from tuner.study.record import distributions
 from tuner.study.sampler import LatticeSampler
 from tuner.study.surrogate import posterior_means
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 

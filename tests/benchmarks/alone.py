@@ -21,7 +21,7 @@ from tuner.job.job import Job
 from tuner.machine.locks import machine_lock
 from tuner.study.evaluator import Evaluator
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 

@@ -47,8 +47,9 @@ from tuner.study.budget import Budget
 from tuner.study.lattice import thinned
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
-from tuner.study.record import Record, Trial
+from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
+from tuner.study.trials import Trial
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice
 
 TIMES_S = (60, 100, 160, 240, 400)
@@ -208,7 +209,11 @@ def search(where: str, number: int, kind: str, seed: int) -> list[float]:
             space=space,
             launcher=machine,
             sampler=sampler,
-            plan=Plan(evaluation=EvaluatorPlan(n_parallel_starts=together), n_together=together),
+            plan=Plan(
+                evaluation=EvaluatorPlan(
+                    n_parallel_starts=together, n_together=max(together, EvaluatorPlan().n_together)
+                )
+            ),
             budget=Budget(),
             events=watch,
             seed=seed,

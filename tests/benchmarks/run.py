@@ -1,6 +1,6 @@
 """Measure what the README promises of a search, and print it as the README's table.
 
-    python -m tests.benchmarks.run            everything, about three hours
+    python -m tests.benchmarks.run            everything, about four hours
     python -m tests.benchmarks.run pair help  only these parts
 
 Nothing else may run meanwhile. The OpenMP build is taken from .openmp, or TFTUNE_OPENMP_PYTHON. A miss of a target is
@@ -26,6 +26,7 @@ from tests.benchmarks import (
     misfits,
     predictions,
     priors,
+    proofs,
     replication,
     reports,
     rules,
@@ -211,6 +212,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "priors": priors.priors,
     "misfits": misfits.misfits,
     "bytime": bytime.bytime,
+    "proofs": proofs.figures,
 }
 
 

@@ -47,6 +47,8 @@ from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.race import RacePlan
 from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
+from tuner.study.trials import Trial
+from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")
@@ -174,9 +176,12 @@ def _session(
     session_effects = interaction * rng.standard_normal(N_CONTENDERS)
     launcher = ReplayLauncher(_trace(trace), lambda s: ITEMS_S * _true_rate(s, gains, session_effects), rng)
     bench = Evaluator(SPACE, launcher, EvaluatorPlan())
-    noise, _ = bench.calibrate([])
+    bench.begin([])
+    list(bench.measure([Trial(number=0, setting=DEFAULT, status=Status.OK)], []))
+    shown = bench.take_noise()
+    assert shown is not None
     bench.close()
-    return _finals(launcher, rng, noise, finals_s)
+    return _finals(launcher, rng, shown[0], finals_s)
 
 
 def _true_rate(setting: Setting, gains: tuple[float, ...], session_effects: Array) -> float:

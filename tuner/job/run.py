@@ -19,7 +19,6 @@ from tuner.job.prior import is_asked, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
-from tuner.measure.pair import PairPlan
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
 from tuner.model.prior import PredictedRatio
@@ -106,13 +105,14 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     plan=Plan(
                         evaluation=EvaluatorPlan(
                             objective=job.objective,
-                            pair=PairPlan(slice_s=job.slice_s),
-                            max_pair_s=_max_pair_s(fresh, job),
+                            slice_s=job.slice_s,
+                            max_slices_s=_max_slices_s(fresh, job),
+                            n_together=max(parallel, EvaluatorPlan().n_together),
                             limits=checked.limits,
                             n_parallel_starts=parallel,
                             # A command starts again for every slice, so blocks are expensive.
                             calibration_s=max(EvaluatorPlan().calibration_s, _ENERGY_BLOCKS * 4 * job.energy_slice_s),
-                            calibration_blocks=EvaluatorPlan().calibration_blocks if of_model else 2,
+                            calibration_passes=EvaluatorPlan().calibration_passes if of_model else 2,
                             n_live=EvaluatorPlan().n_live if of_model else 0,
                             warm_up_steps=EvaluatorPlan().warm_up_steps if of_model else 0,
                             # Of a command nothing is resident between two slices.
@@ -120,7 +120,6 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                         ),
                         finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
                         margin=request.margin,
-                        n_together=parallel,
                         n_groups=_N_GROUPS,
                     ),
                     budget=checked.budget,
@@ -162,15 +161,15 @@ def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust:
     record.put("prediction", to_builtins(prediction))
 
 
-def _max_pair_s(launcher: FreshLauncher | CommandLauncher, job: Job) -> float:
-    """Return how long a pair may take: as many slices of a model as are worth it, but three blocks of runs.
+def _max_slices_s(launcher: FreshLauncher | CommandLauncher, job: Job) -> float:
+    """Return how long the slices of a trial may take: as many of a model as are worth it, but three passes of runs.
 
-    And two blocks of requests, or of energy, whose slices are long.
+    And two passes of requests, or of energy, whose slices are long.
     """
-    usual_s = EvaluatorPlan().max_pair_s
+    usual_s = EvaluatorPlan().max_slices_s
     if job.slice_s > SLICE_S:
-        return max(usual_s, 8 * job.slice_s)
-    return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.typical_run.elapsed_s)
+        return max(usual_s, 4 * job.slice_s)
+    return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 6 * launcher.typical_run.elapsed_s)
 
 
 def _store_request(

@@ -15,7 +15,7 @@ from tuner.machine.host import Machine
 from tuner.measure.finals import Contender
 from tuner.trial.forking import ForkLauncher
 
-_MAX_PARALLEL_STARTS = 4
+_MAX_PARALLEL_STARTS = 8
 _SERVER_BYTES, _KEPT_FREE_BYTES = 1 << 30, 4 << 30  # of a server; for the processes that it forks
 _N_SERVERS = 3  # that the processes of finals are forked from, in turn
 

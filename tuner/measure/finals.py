@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.machine.conditions import suspended_s
-from tuner.measure import interruption
 from tuner.measure.agreement import only_not_finite
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
+from tuner.measure.passes import Live, run_pass, waking
 from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -38,7 +37,6 @@ GROUP = "several-processes"
 """The best setting of several processes, where the search is of one."""
 ONE_PROCESS = "one-process"
 """The incumbent of that search, as a rival of several processes."""
-_MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +157,10 @@ def _held(
 ) -> Round:
     """Hold a round in groups of as many as the plan has live at once."""
     result = Round(fresh=fresh)
-    slept_s = suspended_s()
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.max_resident):
         _run_group(order[at : at + plan.max_resident], launcher, plan, rng, result)
     _refuse_strange_outputs(result)
-    slept = interruption.suspended(suspended_s() - slept_s)
-    if slept is not None:
-        result.interruptions.insert(0, slept)
     return result
 
 
@@ -176,58 +170,29 @@ def _run_group(
     """Time the contenders that live together."""
     launches = [(c.setting, functools.partial((c.launcher or launcher).launch, c.setting, c.deployment)) for c in group]
     started = start_all(launches, parallel=plan.n_parallel_starts)
-    live: dict[str, Process] = {}
-    usual_s: dict[str, list[float]] = {}
-    ran: list[Slice] = []
+    live: dict[str, Live] = {}
     for contender, start in zip(group, started, strict=True):
         name = contender.names[0]
-        live[name] = start.process
         if start.failure is not None:
-            _fail(name, start.failure, live, result)
+            _fail(name, start.failure, start.process, result)
         if start.facts is not None:
+            live[name] = Live(process=start.process, usual_s=[start.facts.step_s])
             if start.facts.not_finite:
                 result.not_finite[name] = start.facts.not_finite
-            usual_s[name] = [start.facts.step_s]
-    n_failed = len(result.failures)
     try:
         for _ in range(plan.passes):
-            order = [str(name) for name in rng.permutation(sorted(live))]
-            for name in order + order[::-1]:
-                if name in live:
-                    ran += _time(name, plan.slice_s, usual_s[name], live, result)
-        still = interruption.idle(ran, "a round")
-        # A failed process made the others wait until its deadline, which is not an interruption of the machine.
-        if still is not None and len(result.failures) == n_failed:
-            result.interruptions.append(still)
+            done = run_pass(live, rng, lambda _: plan.slice_s)
+            for name, failure in done.failures.items():
+                _fail(name, failure, live.pop(name).process, result)
+            for name, slices in done.slices.items():
+                result.slices.setdefault(name, []).extend(slices)
+            result.repeated.extend(done.repeated)
+            result.interruptions.extend([done.interrupted] if done.interrupted else [])
     finally:
-        for name, process in live.items():
-            peak = process.close().peak_memory_bytes
+        for name, each in live.items():
+            peak = each.process.close().peak_memory_bytes
             if peak:
                 result.memory[name] = peak
-
-
-def _time(name: str, slice_s: float, usual_s: list[float], live: dict[str, Process], result: Round) -> list[Slice]:
-    """Time one slice of one contender, the others being stopped; return what ran, the last of which counts.
-
-    `usual_s` are the steps (s) that are known of the process; it grows.
-    """
-    process = live[name]
-    ran: list[Slice] = []
-    try:
-        process.resume()
-        for repeats in range(_MAX_REPEATS + 1):
-            ran.append(process.slice(slice_s))
-            stalled = interruption.stalled(usual_s, ran[-1:])
-            if stalled is None or repeats == _MAX_REPEATS:
-                break
-            result.repeated.append(stalled)
-        process.pause()
-    except TrialFailure as failure:
-        _fail(name, failure, live, result)
-        return ran
-    usual_s.append(interruption.step_s(ran[-1]))
-    result.slices.setdefault(name, []).append(ran[-1])
-    return ran
 
 
 def _refuse_strange_outputs(result: Round) -> None:
@@ -241,8 +206,8 @@ def _refuse_strange_outputs(result: Round) -> None:
             result.failures[name] = f"{Status.INVALID}: {strange}, and another setting's are finite"
 
 
-def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Round) -> None:
-    live.pop(name).close()
+def _fail(name: str, failure: TrialFailure, process: Process, result: Round) -> None:
+    process.close()
     result.slices.pop(name, None)
     result.failures[name] = f"{failure.status}: {failure.message}"
     if failure.status is Status.OOM:
@@ -286,6 +251,7 @@ def log_rates(
     figure: so a bad start costs a round, and a setting that does not run costs only itself.
     """
     rounds = [r for r in rounds if not r.interruptions]
+    costs = waking(each for r in rounds for slices in r.slices.values() for each in slices)
     batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
     ran = {name: sum(name in r.slices for r in rounds) for name in batch}
     failed = {name: sum(name in r.failures for r in rounds) for name in batch}
@@ -294,7 +260,7 @@ def log_rates(
     for i, round_ in enumerate(rounds):
         for j, name in enumerate(names):
             if name in round_.slices:
-                y[i, j] = np.mean([objective.log_rate(each, batch[name]) for each in round_.slices[name]])
+                y[i, j] = np.mean([objective.log_rate(each, batch[name], costs) for each in round_.slices[name]])
     return names, y
 
 
@@ -327,7 +293,9 @@ def _difference(other: Array, reference: Array) -> Array:
 def _of_passes(round_: Round, contender: Contender, objective: Objective) -> Array:
     """Return the mean log rate of a contender in each pass of a round, shape (passes,)."""
     batch_size = contender.setting.batch_size
-    values = [objective.log_rate(each, batch_size) for each in round_.slices[contender.names[0]]]
+    slices = round_.slices[contender.names[0]]
+    costs = waking(each for ran in round_.slices.values() for each in ran)
+    values = [objective.log_rate(each, batch_size, costs) for each in slices]
     return np.asarray(np.array(values).reshape(-1, 2).mean(axis=1), dtype=float)
 
 

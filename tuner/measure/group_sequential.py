@@ -162,11 +162,20 @@ class SequentialTest:
         by_rival = {name: match.verdict for name, match in self.pairwise.items()}
         return {c.names[0]: by_rival.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
-    def run(self, after_round: Callable[[], None] = lambda: None) -> None:
-        """Hold the rounds of both stages; `after_round` is called after each."""
+    def run(self, after_round: Callable[[], None] = lambda: None, *, n_rounds: int | None = None) -> None:
+        """Hold the rounds of both stages, or go on with them; `after_round` is called after each.
+
+        `n_rounds` are held at most: what is open then can go on in another call.
+        """
+        n_before = len(self.rounds)
         self._total_s = self.left_s()
         self.open_tests([self.contenders[1]])
-        while not self.end_reason:
+        if self.end_reason == "decided" and len(self.pairwise) < len(self.contenders) - 1:
+            self.end_reason = ""  # there are rivals that were not here before
+            self.open_tests(self._worthwhile_rivals())
+            if not any(each.is_open for each in self.pairwise.values()):
+                self.end_reason = "time"
+        while not self.end_reason and (n_rounds is None or len(self.rounds) < n_before + n_rounds):
             self.run_round(self.active_contenders())
             self._interim_analysis()
             if not self.end_reason and self._is_time_for_rivals():

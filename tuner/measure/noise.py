@@ -13,15 +13,18 @@ from tuner.stats import noise
 from tuner.stats.estimate import Array
 
 
-def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> noise.Noise:
+def estimate_noise(
+    pairs: Sequence[Pair], objective: Objective, *, batch_size: int, block_sd: float | None = None
+) -> noise.Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
-    Raises ValueError where no pair has a block.
+    `block_sd` is the standard deviation of a block (log scale) if more than these pairs show it. Raises ValueError if
+    no pair has a block.
     """
     measured_pairs = [pair for pair in pairs if pair.n_blocks]
     x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]
     sides = [map(pair.block_means, _log_rates(pair, objective, batch_size)) for pair in measured_pairs]
-    return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
+    return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2], block_sd=block_sd)
 
 
 def noise_alone(pair: Pair, objective: Objective, *, batch_size: int) -> noise.Noise:

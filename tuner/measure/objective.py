@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.errors import TunerError
@@ -14,6 +15,22 @@ from tuner.trial.outcome import Slice
 RESPONSE_UNIT = "ms to respond"
 METRIC = "metric"
 """What a command's number is called, whose unit only the command knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waking:
+    """What the first step after a pause takes beyond the others: a + b s (s), of steps of s seconds."""
+
+    constant_s: float = 0.0
+    share: float = 0.0
+
+    def step_s(self, slice_: Slice) -> float:
+        """Return how long a step of a slice takes without that: s, of T = n s + a + b s."""
+        if not slice_.resumed or slice_.window_s is not None:
+            return slice_.elapsed_s / slice_.n_steps
+        # A constant from longer steps is no reason to believe that a short one takes no time at all.
+        rest_s = max(slice_.elapsed_s - self.constant_s, slice_.elapsed_s / 2)
+        return rest_s / (slice_.n_steps + self.share)
 
 
 class Objective(StrEnum):
@@ -32,11 +49,14 @@ class Objective(StrEnum):
     MINIMIZE = "minimize"
     """The inverse of the number that a command prints."""
 
-    def log_rate(self, slice_: Slice, batch_size: int) -> float:
+    def log_rate(self, slice_: Slice, batch_size: int, waking: Waking | None = None) -> float:
         """Return the natural logarithm of the slice's rate: items/s, 1/(median step or mean response), or a command's.
 
-        Of several numbers it is their median: the first ones of a run are often from its warm-up.
+        Of several numbers it is their median: the first ones of a run are often from its warm-up. If `waking` is known,
+        the first step after a pause counts, too.
         """
+        if self is Objective.THROUGHPUT and waking is not None:
+            return math.log(batch_size / waking.step_s(slice_))
         if self is Objective.THROUGHPUT:
             n_steps, elapsed_s = slice_.counted_steps
             return math.log(n_steps * batch_size / elapsed_s)

@@ -42,9 +42,10 @@ from tuner.stats.estimate import Estimate
 from tuner.stats.tail import LimitStatus, p99
 from tuner.study.attributes import Attributes, StoredFinals
 from tuner.study.history import incumbent
-from tuner.study.record import Record, Trial
+from tuner.study.record import Record
 from tuner.study.subject import Subject
 from tuner.study.surrogate import posterior_means
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 
 
@@ -217,10 +218,10 @@ def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
     Each of the two has its process effect, which more blocks do not reduce: of the intervals of 213 pairs of the
     default with itself, 88 % included 1 without it.
     """
-    estimate = trial.estimate
+    estimate = trial.known(process_sd)
     if estimate is None:
         return {"ratio": None, "low": None, "high": None}
-    low, high = estimate.widened(math.sqrt(2) * process_sd).interval()
+    low, high = estimate.interval()
     return {"ratio": estimate.ratio, "low": low, "high": high if math.isfinite(high) else None}
 
 

@@ -32,7 +32,7 @@ from tuner.stats.estimate import Estimate
 from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice, Status
 from tuner.workload.units import counts_items, is_per_step, is_time
@@ -266,7 +266,7 @@ def _of_noise(noise: Noise | None, trials: Sequence[Trial]) -> list[MeasurementW
     """Return what the noise of a study does not allow to be believed, or that nothing was measured of it."""
     if noise is not None:
         return noise_warnings(noise, floor_of(noise, trials))
-    if not any(trial.pair for trial in trials):
+    if not any(trial.slices for trial in trials):
         return []
     return [MeasurementWarning(code=Code.ASSUMED_NOISE, observation="nothing was measured of it")]
 
@@ -355,7 +355,7 @@ def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
         warnings.append(
             MeasurementWarning(code=Code.ALONE, observation=plural(sum(1 for t in trials if t.alone), "trial"))
         )
-    return warnings + _of_interruptions([each for t in trials if t.pair for each in t.pair.interruptions])
+    return warnings + _of_interruptions([each for t in trials for each in t.interruptions])
 
 
 def _of_interruptions(interruptions: Sequence[Interruption]) -> list[MeasurementWarning]:

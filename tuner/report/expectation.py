@@ -12,7 +12,7 @@ from tuner.report.result.study import ExpectationResult, StudyResult
 from tuner.report.terminal import fixed_knobs, setting_text
 from tuner.stats.rank import rank_correlation
 from tuner.study.attributes import Prediction
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 
 _LEAST_RANKED = 5  # settings, of which an order says something

@@ -14,7 +14,7 @@ from tuner.report.layout import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_NOISE, Noise
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 
 _CLEAR_LINE = "\r\x1b[2K"
 

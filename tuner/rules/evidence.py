@@ -340,7 +340,7 @@ def _measured(
         Measured(
             setting=setting, log_ratio=mean, variance=se**2 + process_sd**2, shared=process_sd**2, reference=reference
         )
-        for setting, mean, se, reference in candidate.record.observations()
+        for setting, mean, se, reference in candidate.record.observations(process_sd)
         if math.isfinite(se)
     ]
     measurements += [

@@ -95,17 +95,18 @@ PRIOR_NOISE = Noise(block_sd=PRIOR_BLOCK_SD, process_sd=PRIOR_PROCESS_SD, drift=
 """The prior: used until something has been measured."""
 
 
-def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
+def components(x: Sequence[Array], common: Sequence[float], *, block_sd: float | None = None) -> Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
     `x` are the log-ratios of each pair's blocks, shapes (n_i,), `common` the log rates that both processes of a block
-    had together, one for each block. Raises ValueError where there is no pair.
+    had together, one for each block. `block_sd` is σ_w if more than these pairs show it. Raises ValueError where there
+    is no pair.
     """
     if not x:
         raise ValueError("no calibration pair has a complete block")
     df = sum(len(each) - 1 for each in x)
     inside = sum(float(((each - each.mean()) ** 2).sum()) for each in x)
-    block_variance = (PRIOR_DF * PRIOR_BLOCK_SD**2 + inside) / (PRIOR_DF + df)
+    block_variance = (PRIOR_DF * PRIOR_BLOCK_SD**2 + inside) / (PRIOR_DF + df) if block_sd is None else block_sd**2
     between = [(float(each.mean()) ** 2 - block_variance / len(each)) / 2 for each in x]
     process = (PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(between)) / (PRIOR_DF + len(x))
     return Noise(

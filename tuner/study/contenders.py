@@ -14,7 +14,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import verdict_probability
 from tuner.stats.noise import Noise
 from tuner.study.history import incumbent, tied
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 
 

@@ -1,34 +1,42 @@
-"""The evaluator: measures trials in pairs with a live reference process."""
+"""The evaluator: measures trials in passes, beside a live process of the reference.
+
+Trials that start together are timed together, so that a slice of the reference serves them all. A trial leaves as
+soon as it is clearly slower than the best, or known well enough, and its process stays for other batch sizes. The
+incumbent's process runs along if it is alive: so the best is known better while others come and go.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tuner.errors import TunerError
-from tuner.measure.agreement import TOLERANCE, deviation, moved_text, only_not_finite
-from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.objective import rounding
+from tuner.measure.pair import Pair
+from tuner.measure.passes import Live, Pass, PassEstimates, run_pass, whole_steps
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.estimate import Estimate
-from tuner.stats.moderation import pooled_sd
-from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
-from tuner.stats.steady import first_block_deviates
+from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import LimitStatus
-from tuner.study.calibration import calibrate
 from tuner.study.history import incumbent
+from tuner.study.outputs import Outputs
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.pool import LiveProcess
 from tuner.study.processes import Processes
 from tuner.study.race import RaceDecision, decide
-from tuner.study.record import Trial
-from tuner.study.reference import Reference
 from tuner.study.surrogate import posterior_means
+from tuner.study.trials import Trial
+from tuner.study.turns import Running, Turns
+from tuner.study.twin import Twin
 from tuner.trial.launcher import Launcher
-from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
+from tuner.trial.outcome import Status, TrialFailure, way_out
 
 _RUN_AGAIN = "run the same command again: what is measured is kept"
-_USUAL_BLOCKS = 2  # of a trial, for what it is expected to cost
+_USUAL_PASSES = 2  # of a trial, for what it is expected to cost
+_MAX_INTERRUPTED = 20  # accept the data in the end, even if the machine keeps suspending
+_FEW = 4  # a batch ends where no more than one in so many of its trials is left
+_REFERENCE = "reference"
 
 
 class Evaluator:
@@ -41,111 +49,244 @@ class Evaluator:
         plan: EvaluatorPlan,
         *,
         is_time_short: Callable[[], bool] = lambda: False,
+        seed: int = 0,
     ) -> None:
-        """`is_time_short` tells that time is short: pairs then end after their minimum of blocks."""
+        """`is_time_short` tells that time is short: a trial then ends after one pass."""
         self._space = space
         self._launcher = launcher
         self._plan = plan
         self._is_time_short = is_time_short
-        self._unfinished: tuple[LiveProcess, Pair] | None = None
-        """A process of the reference's setting, and its pair so far: the default's own trial goes on with it."""
-        self._outputs_are_random = False
+        self._rng = np.random.default_rng([seed, 7])
+        self._twin = Twin()
+        self._running: dict[str, Running] = {}
+        """The processes in the passes, by their numbers."""
+        self._turns = Turns(space.reference, plan.objective)
         self.processes = Processes(space, launcher, plan)
+        self._outputs = Outputs(space, self.processes)
         self.noise = PRIOR_NOISE
 
-    def cost_s(self, setting: Setting, *, n_blocks: int = _USUAL_BLOCKS) -> float:
-        """Return about how long (s) a trial of a setting will take, with its start unless a process is there."""
-        reference_step_s, slice_s = self.processes.step_s, self._plan.pair.slice_s
+    @property
+    def estimates(self) -> PassEstimates | None:
+        """Return what all passes say of the settings; None before the first."""
+        return self._turns.estimates
+
+    def cost_s(self, setting: Setting, *, n_passes: int = _USUAL_PASSES) -> float:
+        """Return about how long (s) a trial of a setting will take, with its start unless a process is there.
+
+        Its slices, and its part of the reference's.
+        """
+        reference_step_s, slice_s = self.processes.step_s, self._plan.slice_s
         step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
         own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
         start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.n_parallel_starts
-        if self.processes.are_alone:  # a process of each a block
-            start_s = 2 * n_blocks * (self.processes.start_s + slice_s)
-        return start_s + self._plan.warm_up_steps * step_s + n_blocks * 2 * (own_s + reference_s)
+        if self.processes.are_alone:  # a process of each a pass
+            return 2 * n_passes * (self.processes.start_s + slice_s) + self._plan.warm_up_steps * step_s
+        shared_s = reference_s / self._plan.n_together
+        return start_s + self._plan.warm_up_steps * step_s + 2 * n_passes * (own_s + shared_s)
 
-    def calibrate(self, finished: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
-        """Calibrate: measure the default against itself, and return the noise and the pairs behind it.
+    def n_together(self) -> int:
+        """Return how many trials are to be timed together: as many as memory holds, in a pass that is not too long."""
+        fitting = int(self._plan.max_pass_s / (2 * max(self._plan.slice_s, self.processes.step_s)))
+        return self.processes.n_startable(max(1, min(self._plan.n_together, fitting - 1)))  # beside the reference
 
-        `finished` are the finished trials of earlier runs.
-        """
+    def begin(self, finished: Sequence[Trial], noise: Noise | None = None) -> None:
+        """Start the reference and its twin. `finished` are the finished trials of earlier runs, `noise` theirs."""
+        self.noise = noise or self.noise
+        self._turns.recall(finished, self.noise)
         self.processes.count_from(finished)
-        calibration = calibrate(self.processes, self._space.reference, self._plan, is_time_short=self._is_time_short)
-        self.noise, self._unfinished, self._outputs_are_random = (
-            calibration.noise,
-            calibration.begun,
-            calibration.random,
-        )
-        return self.noise, [] if calibration.begun is None else [calibration.begun[1]]
+        self._twin = Twin()
+        self._twin.live, self._outputs.are_random = self.processes.begin()
+
+    def take_noise(self) -> tuple[Noise, Pair] | None:
+        """Return the noise that the reference and its twin show, once the twin has left; None if nothing shows it."""
+        pair, batch_size = self._twin.pair, self._space.reference.batch_size
+        if self._twin.live is not None or not pair.n_blocks:
+            return None
+        alone = self.processes.are_alone
+        self.noise = self._twin.noise(self._turns, self._plan.objective, batch_size=batch_size, alone=alone)
+        self._twin = Twin()
+        self._turns.estimate(self.noise)
+        return self.noise, pair
 
     def measure(self, trials: Sequence[Trial], finished: Sequence[Trial]) -> Iterator[Trial]:
-        """Yield each trial with its result, good or bad, in turn.
+        """Yield each trial with its result, good or bad, as it leaves the passes.
 
-        `trials` have a number and a setting; those that need a process are started together, then all are
-        measured one after another while the others are stopped. `finished` are the finished trials; the caller adds
-        each yielded one to them.
+        `trials` have a number and a setting. `finished` are the finished trials; the caller adds each yielded one to
+        them. What memory did not hold beside others is tried alone after them.
         """
         began = self._launcher.now()
-        failures = self._start([trial.setting for trial in trials])
-        for position, trial in enumerate(trials):
-            failure = failures.get(trial.setting)
-            waiting = [other.setting for other in trials[position + 1 :]]
-            if failure is None or self._may_fit_alone(failure, n_started=len(trials)):
-                done = self._run(trial, finished, waiting)
-            else:
-                done = trial.failed(failure)
-            yield replace(done, wall_s=self._launcher.now() - began)
-            began = self._launcher.now()
+        batches, waiting = [list(trials)], list[Trial]()
+        while batches:
+            batch = batches.pop(0)
+            is_alone = len(batch) == 1
+            for done in self._measure_together(batch, finished, waiting, is_alone=is_alone):
+                yield replace(done, wall_s=self._launcher.now() - began)
+                began = self._launcher.now()
+            batches, waiting = [*batches, *([each] for each in waiting)], []
 
     def close(self) -> None:
         """End the processes that live between trials."""
-        if self._unfinished is not None:
-            self._unfinished[0].process.close()
-            self._unfinished = None
+        for live in (self._twin.live, *(each.live for each in self._running.values())):
+            if live is not None:
+                live.process.close()
+        self._running, self._twin = {}, Twin()
         self.processes.close()
 
-    def _start(self, settings: Sequence[Setting]) -> dict[Setting, TrialFailure]:
-        """Start what the wanted settings need; return the failures of those that did not start."""
-        if self._unfinished is not None:
-            # Where the default was measured in an earlier run, it is there for other batch sizes.
-            self.processes.put(self._unfinished[0], keep_for=settings)
-            if self._space.reference not in settings:
-                self._unfinished = None
-        return self.processes.start(settings)
+    # ---- one batch -------------------------------------------------------------------------------------------
 
-    def _run(self, trial: Trial, finished: Sequence[Trial], waiting: Sequence[Setting]) -> Trial:
-        """Measure a trial in the live process of its setting; a process that fails ends with its trial alone.
+    def _measure_together(
+        self, trials: Sequence[Trial], finished: Sequence[Trial], waiting: list[Trial], *, is_alone: bool
+    ) -> Iterator[Trial]:
+        """Yield the trials of a batch; those that may fit alone are put among the `waiting`."""
+        running = self._running = {}
+        try:
+            best = self._best(finished)
+            yield from self._enter(trials, running, waiting, best, is_alone=is_alone)
+            if running:
+                self._let_run_along(running, best)
+            n_lost = n_interrupted = 0
+            order: list[str] = []
+            while any(each.trial is not None for each in running.values()):
+                reference = self._reference()
+                done = run_pass(
+                    {_REFERENCE: reference, **{key: each.timed for key, each in running.items()}},
+                    self._rng,
+                    whole_steps(self.processes.stretch * self._plan.slice_s),
+                    long_once=True,
+                    one_at_a_time=self.processes.are_alone,
+                    first=[key for key, each in running.items() if each.trial is not None and not each.passes],
+                    back=order,
+                )
+                order = [] if order else done.order
+                if _REFERENCE in done.failures:
+                    n_lost += 1
+                    self._lose_reference(done.failures[_REFERENCE], running, is_last=n_lost > 1)
+                for key in [key for key in done.failures if key != _REFERENCE]:
+                    yield from self._failed(running.pop(key), done.failures[key], waiting, is_alone=is_alone)
+                if done.interrupted is not None and n_interrupted < _MAX_INTERRUPTED:
+                    n_interrupted += 1
+                    for each in running.values():
+                        each.interruptions.append(done.interrupted)
+                    continue
+                self._keep(done, running)
+                self._turns.estimate(self.noise)
+                done_keys = [key for key, each in running.items() if self._is_done(each, running, best)]
+                left = [key for key, each in running.items() if each.trial is not None and key not in done_keys]
+                if len(left) <= len(trials) // _FEW and all(running[key].n_passes > 1 for key in left):
+                    done_keys += left  # the best of them runs along with those that come next
+                for key in done_keys:
+                    each = running.pop(key)
+                    finished_trial = None if each.trial is None else self._finished(each)
+                    self._put_back(each)
+                    if finished_trial is not None:
+                        yield finished_trial
+        finally:
+            for each in self._running.values():
+                if each.trial is None:
+                    self._put_back(each)
+                else:
+                    each.live.process.close()
+            self._running = {}
 
-        The processes of settings that are `waiting` stay.
-        """
-        live = self.processes.take(trial.setting)
-        if live is None:  # the trial before it failed in the process that both were to have
-            failures = self._start([trial.setting])
+    def _enter(
+        self,
+        trials: Sequence[Trial],
+        running: dict[str, Running],
+        waiting: list[Trial],
+        best: Trial | None,
+        *,
+        is_alone: bool,
+    ) -> Iterator[Trial]:
+        """Start what trials need, into `running`; yield those that do not come to run."""
+        failures = self._start([trial.setting for trial in trials], keep_for=[] if best is None else [best.setting])
+        for trial in trials:
             live = self.processes.take(trial.setting)
             if live is None:
-                return trial.failed(failures[trial.setting])
-        earlier_pair = None
-        if self._unfinished is not None and self._unfinished[0] is live and trial.setting == live.setting:
-            earlier_pair, self._unfinished = self._unfinished[1], None
-        is_reused = live.setting.batch_size != trial.setting.batch_size
-        try:
+                failure = failures.get(trial.setting)
+                # Without a failure, another trial has the process that both need.
+                if failure is None or self._may_fit_alone(failure, is_alone=is_alone):
+                    waiting.append(trial)
+                else:
+                    yield trial.failed(failure)
+                continue
+            each = Running(live=live, timed=Live(process=live.process, usual_s=[]), trial=trial)
+            running[str(live.number)] = each
+            is_reused = live.setting.batch_size != trial.setting.batch_size
             if is_reused:
-                live.set_batch_size(trial.setting.batch_size)
-            done = self._measure_beside_reference(replace(trial, process=live.number), live, finished, earlier_pair)
-        except TrialFailure as failure:
-            live.process.close()
-            if self._may_fit_alone(failure, n_started=1, is_reused=is_reused):
-                return self._run(trial, finished, waiting)
-            return trial.failed(failure)
-        except BaseException:
-            live.process.close()
-            raise
-        if done.status is Status.OK:
-            self.processes.put(live, keep_for=waiting)
-        else:
-            live.process.close()
-        return done
+                try:
+                    live.set_batch_size(trial.setting.batch_size)
+                except TrialFailure as failure:
+                    yield from self._failed(
+                        running.pop(str(live.number)), failure, waiting, is_alone=is_alone and not is_reused
+                    )
+                    continue
+            each.timed.usual_s.append(live.facts.step_s)
+            refused = self._outputs.refused(trial, live.facts)
+            if refused is not None:
+                running.pop(str(live.number)).live.process.close()
+                yield refused
 
-    def _may_fit_alone(self, failure: TrialFailure, *, n_started: int, is_reused: bool = False) -> bool:
+    def _start(self, settings: Sequence[Setting], *, keep_for: Sequence[Setting] = ()) -> dict[Setting, TrialFailure]:
+        """Start what the wanted settings need; return the failures of those that did not start."""
+        if self._twin.live is not None and self._space.reference in settings:
+            self.processes.put(self._twin.live, keep_for=settings)
+        return self.processes.start(settings, keep_for=keep_for)
+
+    def _let_run_along(self, running: dict[str, Running], best: Trial | None) -> None:
+        """Let the twin run along if the default has no trial in this batch, and the incumbent if it is alive."""
+        if self.processes.are_alone:  # who runs along takes time, and not memory alone
+            return
+        live = self._twin.live
+        if live is not None and str(live.number) not in running:
+            running[str(live.number)] = Running.along(live)
+        if best is None or len(running) > self.n_together():
+            return
+        live = self.processes.take(best.setting)
+        if live is None:
+            return
+        if live.setting == best.setting:
+            running[str(live.number)] = Running.along(live)
+        else:  # it has another batch size now
+            self.processes.put(live, keep_for=[live.setting])
+
+    def _reference(self) -> Live:
+        """Return the live reference; one that was lost is started anew. Raises BaselineError."""
+        if self.processes.reference is None:
+            self._start([])
+        reference = self.processes.reference
+        assert reference is not None  # a start adopts one or raises
+        if reference.timed is None:
+            reference.timed = Live(process=reference.process, usual_s=[reference.step_s])
+        return reference.timed
+
+    def _lose_reference(self, failure: TrialFailure, running: dict[str, Running], *, is_last: bool) -> None:
+        """End a reference that failed: the passes go on with another one, once. Raises TunerError."""
+        reference = self.processes.reference
+        assert reference is not None
+        if self.processes.are_alone:
+            reference.process.close()  # its next turn is that of another process anyway
+        else:
+            self.processes.lose_reference()
+        if is_last:
+            beside = next((each.trial.setting for each in running.values() if each.trial is not None), "it")
+            raise TunerError(
+                f"the reference process failed beside {beside}: {failure.message}",
+                f"{way_out(failure.status, failure.message, otherwise=_RUN_AGAIN)}; end of its log:\n"
+                + failure.evidence(2000),
+            ) from failure
+
+    def _failed(self, each: Running, failure: TrialFailure, waiting: list[Trial], *, is_alone: bool) -> Iterator[Trial]:
+        """End a process that failed; yield its trial, unless it may fit alone."""
+        each.live.process.close()
+        self._twin.leave(each.live)
+        if each.trial is None:
+            return
+        if self._may_fit_alone(failure, is_alone=is_alone):
+            waiting.append(each.trial)
+        else:
+            yield each.trial.failed(failure)
+
+    def _may_fit_alone(self, failure: TrialFailure, *, is_alone: bool) -> bool:
         """Return whether a setting that memory did not hold may fit by itself, and make the room for it.
 
         What it needs is to be told apart from what others held when it came: processes that wait, those that were
@@ -154,137 +295,106 @@ class Evaluator:
         if failure.status is not Status.OOM:
             return False
         had_others = self.processes.end_waiting()
-        if had_others:
-            self._unfinished = None
-        return had_others or n_started > 1 or is_reused
+        if had_others and not self._twin.pair.n_blocks:
+            self._twin = Twin()  # it was among them
+        return had_others or not is_alone
 
-    def _measure_beside_reference(
-        self, trial: Trial, live: LiveProcess, finished: Sequence[Trial], earlier_pair: Pair | None
-    ) -> Trial:
-        """Pair a live process with the reference; a reference that dies is renewed once. Raises TrialFailure."""
-        output_deviation = self._deviation(trial, live.facts)
-        if output_deviation is not None and output_deviation > TOLERANCE:
-            sample = None if self.processes.reference is None else self.processes.reference.sample
-            return replace(
-                trial,
-                status=Status.INVALID,
-                message=moved_text(sample, live.facts.sample, than="the reference's")
-                or f"its outputs differ from the reference's by {100 * output_deviation:.3g} %",
-                deviation=output_deviation,
-            )
-        beside = self.processes.reference
-        strange = None if beside is None else only_not_finite(live.facts.not_finite, beside.not_finite)
-        if strange is not None:
-            message = f"{strange}, and the reference's are finite"
-            return replace(trial, status=Status.INVALID, message=message, deviation=output_deviation)
-        for attempt in (1, 2):
-            if self.processes.reference is None:
-                self._start([])
-            reference = self.processes.reference
-            assert reference is not None  # a start adopts one or raises
-            try:
-                done = self._measure(trial, live, reference, finished, earlier_pair)
-            except ReferenceLost as lost:
-                if self.processes.are_alone:
-                    reference.process.close()  # its next turn is that of another process anyway
-                else:
-                    self.processes.lose_reference()
-                live.process.pause()
-                earlier_pair = None
-                if attempt == 2:
-                    raise TunerError(
-                        f"the reference process failed beside {trial.setting}: {lost}",
-                        f"{way_out(lost.failure.status, str(lost), otherwise=_RUN_AGAIN)}; end of its log:\n"
-                        + lost.failure.evidence(2000),
-                    ) from lost
+    # ---- one pass --------------------------------------------------------------------------------------------
+
+    def _keep(self, done: Pass, running: dict[str, Running]) -> None:
+        """Add a pass to what is known."""
+        self._turns.n_passes += 1
+        reference = self.processes.reference
+        own = done.slices.get(_REFERENCE)
+        if own is not None and reference is not None:
+            self._turns.add(reference.process_number, self._space.reference, own, has_trial=False)
+        for key, slices in done.slices.items():
+            if key == _REFERENCE:
                 continue
-            peak = live.process.peak_memory_bytes
-            self.processes.record_memory(trial.setting, peak)
-            done = replace(done, deviation=output_deviation, peak_memory_bytes=peak)
-            return replace(
-                done, over_limit=self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN
-            )
-        raise AssertionError("the second attempt returns or raises")
+            each = running[key]
+            each.passes += [self._turns.n_passes] * len(slices)
+            each.slices += slices
+            each.interruptions += done.repeated
+            self._turns.add(each.live.number, each.live.setting, slices, has_trial=each.trial is not None)
+            if self._twin.is_in(each.live) and own is not None:
+                self._twin.add(own, slices)
 
-    def _measure(
-        self,
-        trial: Trial,
-        live: LiveProcess,
-        reference: Reference,
-        finished: Sequence[Trial],
-        earlier_pair: Pair | None,
-    ) -> Trial:
-        """Return the trial with its pair, and what that says."""
+    def _best(self, finished: Sequence[Trial]) -> Trial | None:
         posterior = posterior_means(
             finished, self._space.choices(), process_sd=self.noise.process_sd, additive=self._space.additive()
         )
-        plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, posterior)
-        pair_plan, longest_s = self.processes.pair_plan, self.processes.stretch * plan.max_pair_s
+        return incumbent(finished, posterior)
 
-        def estimate(pair: Pair) -> Estimate:
-            return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)
+    def _is_done(self, each: Running, running: dict[str, Running], best: Trial | None) -> bool:
+        """Return whether a process leaves the passes: one without a trial goes with the last that has one."""
+        plan, n = self._plan, each.n_passes
+        if n < self.processes.min_passes:
+            return False
+        if self._twin.is_in(each.live):  # what it shows is the noise of all
+            is_known = n >= plan.calibration_passes or each.timed_s >= plan.calibration_s / 2
+            return is_known or self._is_time_short()
+        if each.trial is None:
+            return False
+        longest_s = self.processes.stretch * plan.max_slices_s
+        is_over = n >= plan.max_passes or each.timed_s * (1 + 1 / n) > longest_s
+        each.decision = self._decision(each, running, best)
+        return is_over or self._is_time_short() or each.decision is not RaceDecision.CONTINUE
 
-        def decision(pair: Pair) -> RaceDecision:
-            return decide(
-                estimate(pair),
-                best.estimate if best is not None else None,
-                process_sd=self.noise.process_sd,
-                max_blocks=pair_plan.max_blocks,
-                plan=plan.race,
-                shared=best is not None and best.reference == reference.number,
-            )
-
-        def enough(pair: Pair) -> bool:
-            return decision(pair) is not RaceDecision.CONTINUE or self._is_time_short() or pair.is_long(longest_s)
-
-        # The ratio of the default to itself is 1 apart from process effects, so the calibration pair is as informative
-        # as a longer one.
-        if earlier_pair is not None and (earlier_pair.n_blocks >= plan.calibration_blocks or enough(earlier_pair)):
-            pair = earlier_pair
-        else:
-            steps = reference.step_s, live.facts.step_s
-            pair = measure_pair(
-                reference.process, live.process, pair_plan, step_s=steps, enough=enough, pair=earlier_pair
-            )
-        reference.n_trials += 1
-        final_estimate = estimate(pair)
-        return replace(
-            trial,
-            log_ratio=final_estimate.mean,
-            se=final_estimate.se,
-            df=final_estimate.df,
-            pruned=decision(pair) is RaceDecision.CLEARLY_SLOWER,
-            pair=pair,
-            facts=live.facts.to_dict(),
-            reference=reference.number,
-            alone=reference.alone,
-            steady=not first_block_deviates(self._log_ratios(trial, pair), sd),
+    def _decision(self, each: Running, running: dict[str, Running], best: Trial | None) -> RaceDecision:
+        """Return what the race says of a trial, against the best of the finished ones and of those that run."""
+        assert each.trial is not None
+        now, reference = self.estimates, self._space.reference
+        assert now is not None  # it has passes
+        rivals = [other.trial.setting for other in running.values() if other.trial is not None and other.trial.eligible]
+        rivals = [setting for setting in rivals if setting in now.settings and setting != each.trial.setting]
+        rivals += [best.setting] if best is not None and best.setting in now.settings else []
+        ahead = max(rivals, key=lambda setting: now.between(setting, reference).mean, default=None)
+        return decide(
+            now.between(each.trial.setting, reference),
+            None if ahead is None else now.between(each.trial.setting, ahead),
+            process_sd=self.noise.process_sd,
+            max_passes=self._plan.max_passes,
+            plan=self._plan.race,
         )
 
-    def _deviation(self, trial: Trial, facts: ReadyReport) -> float | None:
-        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing.
+    # ---- what comes of a trial -------------------------------------------------------------------------------
 
-        Of a setting that changes numerics the first item is compared all the same: how much it does is to be told.
-        """
-        reference = self.processes.reference
-        is_other = trial.setting.batch_size != self._space.reference.batch_size
-        if reference is None or self._outputs_are_random or (is_other and not self._changes_numerics(trial.setting)):
-            return None
-        return deviation(reference.sample, facts.sample)
+    def _finished(self, each: Running) -> Trial:
+        """Return a trial with what its slices say, and the turns of those that ran along."""
+        trial, reference = each.trial, self.processes.reference
+        assert trial is not None
+        assert self.estimates is not None
+        own = self.estimates.between(trial.setting, self._space.reference)
+        beside = self._turns.take_beside()
+        peak = each.live.process.peak_memory_bytes
+        self.processes.record_memory(trial.setting, peak)
+        if reference is not None:
+            reference.n_trials += 1
+        done = replace(
+            trial,
+            process=each.live.number,
+            log_ratio=own.mean,
+            se=own.se,
+            df=own.df,
+            slices=tuple(each.slices),
+            passes=tuple(each.passes),
+            beside=beside,
+            n_blocks=each.n_passes,
+            timed_s=each.timed_s + sum(s.elapsed_s for turn in beside for s in turn.slices),
+            interruptions=tuple(each.interruptions),
+            facts=each.live.facts.to_dict(),
+            reference=0 if reference is None else reference.number,
+            alone=self.processes.are_alone,
+            peak_memory_bytes=peak,
+            deviation=self._outputs.deviation(trial, each.live.facts),
+            steady=self._turns.is_steady(each.live.number, each.passes),
+            rounding=rounding(each.slices) + rounding([s for turn in beside for s in turn.slices]),
+            pruned=each.decision is RaceDecision.CLEARLY_SLOWER,
+        )
+        over = self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN
+        return replace(done, over_limit=over)
 
-    def _changes_numerics(self, setting: Setting) -> bool:
-        """Return whether a setting computes in another precision than the default."""
-        knobs, default = self._space.catalogue.knobs, self._space.reference
-        return any(knobs[name].changes_numerics and value != default[name] for name, value in setting.items)
-
-    def _block_sd(self, finished: Sequence[Trial]) -> float:
-        """Return the standard deviation of a block in this study so far."""
-        # Blocks of new processes scatter in another way than those of two that live on.
-        alike = [other for other in finished if other.alone == self.processes.are_alone]
-        groups = [self._log_ratios(other, other.pair) for other in alike if other.pair]
-        return pooled_sd(groups, prior_sd=self.noise.block_sd, prior_df=PRIOR_DF)
-
-    def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:
-        """Return the log-ratios of a pair's blocks, up to a constant."""
-        batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
-        return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]
+    def _put_back(self, each: Running) -> None:
+        """Keep a process that has left the passes, for other batch sizes."""
+        self._twin.leave(each.live)
+        self.processes.put(each.live, keep_for=[])

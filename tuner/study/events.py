@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tuner.measure.finals import Round
 from tuner.stats.noise import Noise
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 
 
 class Events(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
@@ -16,6 +17,7 @@ from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import VerdictCode
 from tuner.study.budget import Countdown
 from tuner.study.contenders import choose_contenders, group_contenders
 from tuner.study.events import Events
@@ -23,6 +25,7 @@ from tuner.study.history import History
 from tuner.study.plan import Plan
 from tuner.study.processes import Processes
 from tuner.study.record import Record, now
+from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
@@ -31,6 +34,9 @@ _SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of the
 _GROUP_SHARE = 0.6  # of the time of all finals, at most, is for those on several processes
 _MIN_GROUP_ROUNDS = 6  # rounds: settings of several processes that there is time for fewer of would stay undecided
 _MEMORY_MARGIN = 1.1
+_ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
+_EARLY_ROUNDS = 4  # before the search is over
+_FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
 Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
@@ -39,8 +45,9 @@ Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
 
 @dataclass(slots=True, kw_only=True)
 class Finals:
-    """The finals of one run of a study.
+    """The finals of one run of a study: of one process, and of several.
 
+    They begin before the search is over if a setting is so far ahead that a few rounds prove it, and go on after it.
     Fresh processes come from `launcher`; those of the search, `processes`, tell what a start and a step cost.
     """
 
@@ -57,6 +64,9 @@ class Finals:
     rounds: list[Round] = field(default_factory=list)
     group_rounds: list[Round] = field(default_factory=list)
     """The rounds of the finals on several processes."""
+    tests: dict[str, SequentialTest] = field(default_factory=dict)
+    """Those that were begun in this run, by the key of the record."""
+    _keepers: dict[str, _Keeper] = field(default_factory=dict)
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
@@ -64,7 +74,7 @@ class Finals:
         if len(costs) < 2:
             return 0.0
         needed = 2 * required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN)
-        if self.plan.n_groups and self.space.groups:
+        if self.plan.n_groups and self.space.groups and not self._is_proven(_GROUPS):
             needed, share = 2 * needed, _SHARE_WITH_GROUPS
         else:
             share = _SHARE
@@ -113,7 +123,46 @@ class Finals:
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
             + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
         )
-        self._run(contenders, self.rounds, self.time.left_s, key="finals")
+        self._run(contenders, self.rounds, self.time.left_s, key=_ONE)
+
+    def prove(self) -> None:
+        """Begin the finals of several processes in a few rounds if these are far ahead: then they are proven early."""
+        best = self.history.best_group()
+        if best is None or _GROUPS in self.tests or not self._is_far_ahead(best.setting):
+            return
+        contenders = group_contenders(best.setting, None, self.space)
+        what, default = f"{best.setting[INSTANCES]} processes", contenders[1].names[0]
+        self.events.stage(f"{what} against {default}: far ahead, so the proof comes first")
+        left_s = self.time.left_s
+        self._run(contenders, self.group_rounds, left_s, key=_GROUPS, primary_time=1.0, n_rounds=_EARLY_ROUNDS)
+        if self._is_proven(_GROUPS):
+            verdict = self.tests[_GROUPS].verdicts()[default]
+            proven = f"{verdict.speedup:.2f}× [{verdict.low:.2f}–{verdict.high:.2f}]"
+            self.events.stage(f"proven so far: {what}, {proven}; Ctrl-C ends the search with it")
+
+    def _still_best(self, best: Trial) -> Trial:
+        """Return the setting of several processes whose finals have begun, unless the best is clearly better."""
+        begun = self.tests.get(_GROUPS)
+        first = None if begun is None else begun.contenders[0].setting
+        for trial in self.history.groups:
+            difference = best.difference(trial, self.history.noise().process_sd)
+            if trial.setting == first and difference is not None and difference.interval()[0] <= 1:
+                return trial
+        return best
+
+    def _is_far_ahead(self, setting: Setting) -> bool:
+        """Return whether a few rounds are likely to prove a setting of several processes."""
+        noise = self.history.noise()
+        estimates = [each.known(noise.process_sd) for each in self.history.groups if each.setting == setting]
+        lows = [math.log(max(each.interval()[0], 1e-9)) for each in estimates if each is not None]
+        slices = self.lived_plan().independent_slices
+        gain = noise.detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
+        return bool(lows) and max(lows) > _FAR * math.log1p(gain)
+
+    def _is_proven(self, key: str) -> bool:
+        """Return whether finals have shown a setting to be better than the default."""
+        test = self.tests.get(key)
+        return test is not None and test.verdicts()[test.contenders[1].names[0]].code is VerdictCode.BETTER
 
     def hold_of_groups(self) -> None:
         """Hold rounds of the best setting of several processes until it is decided, or its share of the time is over.
@@ -128,6 +177,7 @@ class Finals:
         best, one_process = self.history.best_group(among=decidable), self.history.incumbent()
         if best is None:
             return
+        best = self._still_best(best)
         contenders = group_contenders(best.setting, None if one_process is None else one_process.setting, self.space)
         self.events.stage(
             f"finals: {best.setting[INSTANCES]} processes against "
@@ -141,7 +191,7 @@ class Finals:
             return None if left_s is None else left_s - kept_s
 
         # What the other rivals need is left over, if anything is: this question is the one that was asked.
-        self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0, leaves_time=True)
+        self._run(contenders, self.group_rounds, own_left_s, key=_GROUPS, primary_time=1.0, leaves_time=True)
 
     def is_decidable(self, group: Setting) -> bool:
         """Return whether there is time for so many rounds of several processes that a verdict is likely."""
@@ -161,8 +211,20 @@ class Finals:
         key: str,
         primary_time: float = PRIMARY_TIME,
         leaves_time: bool = False,
+        n_rounds: int | None = None,
     ) -> None:
-        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`, `SequentialTest`."""
+        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`, `SequentialTest`.
+
+        A test of the same two that was begun before goes on. `n_rounds` are held at most.
+        """
+        begun = self.tests.get(key)
+        if begun is not None and begun.contenders[0].setting == contenders[0].setting:
+            begun.contenders, begun.left_s, begun.leaves_time = contenders, left_s, leaves_time
+            begun.primary_time = primary_time
+            begun.run(self._keeping(begun, key), n_rounds=n_rounds)
+            return
+        if begun is not None:
+            rounds.clear()
         plan = choose_passes(
             self.plan.finals,
             self.history.noise(),
@@ -171,7 +233,7 @@ class Finals:
             resident=self._resident(),
             primary_time=primary_time,
         )
-        sequential_test = SequentialTest(
+        sequential_test = self.tests[key] = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
             fork_launchers=self.replicas(contenders),
@@ -186,13 +248,17 @@ class Finals:
             notify=self.events.stage,
             rounds=rounds,
         )
-        keeper = _Keeper(record=self.record, key=key, began=now(), earlier=self.record.get(key))
+        self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=self.record.get(key))
+        sequential_test.run(self._keeping(sequential_test, key), n_rounds=n_rounds)
+
+    def _keeping(self, test: SequentialTest, key: str) -> Callable[[], None]:
+        """Return what keeps a test in the record after each round."""
 
         def after_round() -> None:
-            keeper.keep(sequential_test)
-            self.events.round_ended(len(sequential_test.rounds), sequential_test.rounds[-1], self.time.left_s())
+            self._keepers[key].keep(test)
+            self.events.round_ended(len(test.rounds), test.rounds[-1], self.time.left_s())
 
-        sequential_test.run(after_round)
+        return after_round
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
         """Return what each contender costs, as its trial tells, or those of its batch size."""
@@ -203,9 +269,9 @@ class Finals:
         start_s = max(starts_s[-6:], default=self.processes.start_s)
         steps_s: dict[Setting | int, float] = {}
         for trial in [*self.history.trials, *self.history.groups]:
-            if trial.pair is not None:
+            if trial.slices:
                 # A slice ends with a whole step, of which those of several processes overlap.
-                step_s = median(trial.step_s or [interruption.step_s(trial.pair.candidate[-1])])
+                step_s = median(trial.step_s or [interruption.step_s(trial.slices[-1])])
                 steps_s[trial.setting] = step_s
                 if not trial.is_group:
                     steps_s[trial.setting.batch_size] = min(step_s, steps_s.get(trial.setting.batch_size, step_s))

@@ -35,4 +35,4 @@ def choose_groups(
         for count in dict.fromkeys(each[INSTANCES] for each in ranked)
     }
     alike = [each for each in ranked if each == first[each[INSTANCES]]]
-    return [*alike, *[each for each in ranked if each not in alike][:1]][:n]
+    return [*alike, *[each for each in ranked if each not in alike]][:n]

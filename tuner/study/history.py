@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
+from tuner.measure.passes import PassEstimates
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
-from tuner.study.record import Record, Trial
+from tuner.study.record import Record
 from tuner.study.surrogate import posterior_means
+from tuner.study.trials import Trial, estimated
 
 
 def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
@@ -32,15 +33,14 @@ def tied(
     `process_sd` is σ_p (log scale); `posterior` as for `incumbent`.
     """
     best = incumbent(trials, posterior)
-    if best is None or best.estimate is None:
+    if best is None:
         return []
     tied_trials = []
     for trial in trials:
-        if trial.estimate is None or not trial.eligible or trial.over_limit:
+        difference = trial.difference(best, process_sd)
+        if difference is None or not trial.eligible or trial.over_limit:
             continue
-        difference = trial.estimate.minus(best.estimate)
-        process_noise_sd = math.sqrt(2 if trial.reference == best.reference else 4) * process_sd
-        if trial is best or difference.widened(process_noise_sd).interval(level)[1] >= 1.0:
+        if trial is best or difference.interval(level)[1] >= 1.0:
             tied_trials.append(trial)
     return tied_trials
 
@@ -59,6 +59,15 @@ class History:
     def read(self) -> None:
         """Take over the trials of earlier runs: once, as no other run may measure meanwhile."""
         self.trials, self.groups = self._record.trials(), self._record.groups()
+
+    def learn(self, now: PassEstimates | None) -> None:
+        """Take what all passes say of the trials, and keep it in the record."""
+        if now is None:
+            return
+        together = estimated([*self.trials, *self.groups], now, self._space.reference)
+        self.trials, self.groups = together[: len(self.trials)], together[len(self.trials) :]
+        self._record.put_estimates(together)
+        self._posterior_means = None
 
     def noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""

@@ -8,7 +8,7 @@ with a share of the cores, and each has finals of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import optuna
 from msgspec import to_builtins
@@ -26,13 +26,15 @@ from tuner.study.finals import Finals, Replicas
 from tuner.study.groups import choose_groups
 from tuner.study.history import History
 from tuner.study.plan import Plan
-from tuner.study.record import Record, Trial, distributions
+from tuner.study.record import Record, distributions
 from tuner.study.sampler import LatticeSampler
+from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, way_out
 
 _OVERRUN, _OVERRUN_S = 0.25, 45.0  # of the time budget, and seconds: what the recommended settings may take beyond it
 _RUN_IT = "run the workload without tftune, with what this setting sets, to see why"
+_GROUP_COST = 2.0  # times what the others of a batch cost, with a setting of several processes among them
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
 
@@ -68,7 +70,11 @@ class Search:
         self._events = events
         self._history = History(record, space)
         self._evaluator = Evaluator(
-            space, launcher, plan.evaluation, is_time_short=lambda: self._time.is_short_of(self._finals.reserve_s())
+            space,
+            launcher,
+            plan.evaluation,
+            is_time_short=lambda: self._time.is_short_of(self._finals.reserve_s()),
+            seed=seed,
         )
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
         self._finals = Finals(
@@ -103,27 +109,29 @@ class Search:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
-            if not self._is_over(0) or self._n_groups_due():
-                self._calibrate()
+            if not self._is_over([]) or self._n_groups_due():
+                self._evaluator.begin([*self._history.trials, *self._history.groups], self._record.attributes().noise)
+                self._forecast()
             while requested := self._next_trials():
                 self._measure(requested)
+                self._finals.prove()
             self._measure_groups()
         finally:
             self._evaluator.close()
             self._search_s = self._launcher.now() - began
 
-    def _calibrate(self) -> None:
-        """Take the noise floor, before the budget is spent."""
-        noise, pairs = self._evaluator.calibrate(self._history.trials)
-        if noise.n_pairs:
-            self._record.put("noise", stored_noise(noise))
-        self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
+    def _take_noise(self) -> None:
+        """Keep the noise once it is known: after the first trials."""
+        shown = self._evaluator.take_noise()
+        if shown is None:
+            return
+        noise, pair = shown
+        self._record.put("noise", stored_noise(noise))
+        self._record.add("noise_pairs", pair.to_dict())
         self._events.calibrated(noise, noise_floor(noise, self._finals.lived_plan()))
-        self._forecast()
 
     def _forecast(self) -> None:
         """Say what the least sensible time budget is, where the recommended settings do not fit into this one."""
-        # The calibration goes on as the default's own trial.
         measured = {trial.setting for trial in self._history.trials} | {self._space.reference}
         owed = [each for each in distinct(self._space.baselines.values()) if each not in measured]
         if not owed or self._budget.time_s is None:
@@ -140,7 +148,7 @@ class Search:
 
     def _least_s(self, setting: Setting) -> float:
         """Return about how long (s) the shortest trial of a setting takes."""
-        return self._evaluator.cost_s(setting, n_blocks=self._evaluator.processes.pair_plan.min_blocks)
+        return self._evaluator.cost_s(setting, n_passes=self._evaluator.processes.min_passes)
 
     def _overruns(self, needed_s: float) -> bool:
         """Return whether what takes so long (s) would overrun the time budget by more than it may."""
@@ -150,12 +158,16 @@ class Search:
     def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials that come next, none if the search is over.
 
-        One alone where a live process can run it; else as many as are to be started together.
+        As many as memory has room for, each with a process of its own; one of them is of several, as long as such
+        settings are to be tried.
         """
         requested: list[tuple[optuna.Trial, Trial]] = []
-        together = self._evaluator.processes.n_startable(self._plan.n_together)
+        together, processes = self._evaluator.n_together(), self._evaluator.processes
+        # Which batch sizes keep to a limit is for one process to show.
+        is_open = self._history.incumbent() is not None or not self._plan.evaluation.limits
+        with_group = together > 1 and is_open and bool(self._n_groups_due())
         try:
-            while len(requested) < together and not self._is_over(len(requested)):
+            while len(requested) < together - with_group and not self._is_over([trial for _, trial in requested]):
                 running, setting = self._record.begin(distributions(self._space))
                 names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
                 trial = Trial(
@@ -166,30 +178,36 @@ class Search:
                     baselines=names,
                 )
                 requested.append((running, trial))
-                if setting in self._evaluator.processes:
-                    break
+                if len({processes.key(each.setting) for _, each in requested}) < len(requested):
+                    break  # it waits until the process that it shares is free
+            others_s = sum(self._least_s(trial.setting) for _, trial in requested)
+            if requested and with_group and not self._time.is_short_of(_GROUP_COST * others_s + self._finals.least_s()):
+                requested.append(self._next_group())
         except BaseException:
-            self._abandon(requested)
+            self._abandon(running for running, _ in requested)
             raise
         return requested
 
     def _measure(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
-        waiting = list(requested)
+        waiting = {trial.number: running for running, trial in requested}
         try:
             self._events.trials_started([trial for _, trial in requested], self._time.left_s())
             for done in self._evaluator.measure([trial for _, trial in requested], self._history.trials):
-                self._record.finish(waiting.pop(0)[0], done)
-                self._history.trials.append(done)
+                self._record.finish(waiting.pop(done.number), done)
+                (self._history.groups if done.is_group else self._history.trials).append(done)
                 self._done.append(done)
-                self._events.trial_ended(done, self._history.incumbent(), self._time.left_s())
+                best = None if done.is_group else self._history.incumbent()
+                self._events.trial_ended(done, best, self._time.left_s())
                 if self._is_missed(done):
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
                         f"{way_out(done.status, done.message, otherwise=_RUN_IT)}; then run the same command again",
                         log=done.log,
                     )
+            self._take_noise()
+            self._history.learn(self._evaluator.estimates)
         finally:
-            self._abandon(waiting)
+            self._abandon(waiting.values())
 
     def _is_missed(self, done: Trial) -> bool:
         """Return whether a search cannot do without a trial that failed: a baseline that ought to run.
@@ -201,38 +219,39 @@ class Search:
 
     def _measure_groups(self) -> None:
         """Measure the settings of several processes that promise most, as many as there is time for."""
-        n = self._n_groups_due()
-        if not n:
+        if not self._n_groups_due():
             return
-        tried = {trial.setting for trial in self._history.groups}
-        untried = [each for each in self._space.groups if each not in tried]
         left_s = self._time.left_s()
         if left_s is not None and left_s < self._trial_s():
             self._events.stage("no time is left for several processes side by side: give a longer --time-budget")
             return
-        batch_sizes = self._history.batch_sizes()
-        candidates = [each for each in untried if each.batch_size in batch_sizes]
+        self._events.stage("several processes side by side, each with cores of its own")
+        # Without a single one there is nothing to hold finals on.
+        while self._n_groups_due() and not (
+            self._history.groups and self._time.is_short_of(self._trial_s() + self._finals.reserve_s())
+        ):
+            self._measure([self._next_group()])
+
+    def _next_group(self) -> tuple[optuna.Trial, Trial]:
+        """Return the setting of several processes that promises most, of those that were not tried."""
+        groups, tried = self._space.groups, {trial.setting for trial in self._history.groups}
+        batch_sizes = self._history.batch_sizes() or {self._usual_batch()}
+        candidates = [each for each in groups if each.batch_size in batch_sizes or each in tried]
+        decidable = [each for each in candidates if self._finals.is_decidable(each) or each in tried]
         chosen = choose_groups(
-            [each for each in candidates if self._finals.is_decidable(each)] or candidates,
+            decidable if set(decidable) - tried else candidates,
             self._history.predictions,
-            n=n,
+            n=len(groups),
             usual_batch=self._usual_batch(),
         )
-        self._events.stage("several processes side by side, each with cores of its own")
-        counts = sorted({int(each[INSTANCES]) for each in self._space.groups})
-        for position, setting in enumerate(chosen):
-            # Without a single one there is nothing to hold finals on.
-            if position and self._time.is_short_of(self._trial_s() + self._finals.reserve_s()):
-                break
-            running = self._record.begin_group(distributions(self._space), setting, counts)
-            trial = Trial(
-                number=running.number,
-                setting=setting,
-                status=Status.OK,
-                baselines=self._space.groups[setting],
-                is_group=True,
-            )
-            self._measure_group(running, trial)
+        setting = next((each for each in chosen if each not in tried), None) or next(
+            each for each in groups if each not in tried
+        )
+        counts = sorted({int(each[INSTANCES]) for each in groups})
+        running = self._record.begin_group(distributions(self._space), setting, counts)
+        return running, Trial(
+            number=running.number, setting=setting, status=Status.OK, baselines=groups[setting], is_group=True
+        )
 
     def _n_groups_due(self) -> int:
         """Return how many settings of several processes are to be tried yet."""
@@ -246,26 +265,12 @@ class Search:
             return self._space.reference.batch_size
         return best.setting.batch_size
 
-    def _measure_group(self, running: optuna.Trial, trial: Trial) -> None:
-        is_finished = False
-        try:
-            self._events.trials_started([trial], self._time.left_s())
-            for done in self._evaluator.measure([trial], self._history.trials):
-                self._record.finish(running, done)
-                is_finished = True
-                self._history.groups.append(done)
-                self._done.append(done)
-                self._events.trial_ended(done, None, self._time.left_s())
-        finally:
-            if not is_finished:
-                self._record.abandon(running.number)
-
-    def _abandon(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
-        for running, _ in requested:
+    def _abandon(self, requested: Iterable[optuna.Trial]) -> None:
+        for running in requested:
             self._record.abandon(running.number)
 
-    def _is_over(self, n_asked: int) -> bool:
-        """Return whether the search has to end before one more trial, `n_asked` being asked for already.
+    def _is_over(self, requested: Sequence[Trial]) -> bool:
+        """Return whether the search has to end before one more trial beside those that are `requested` already.
 
         The baselines are measured even where they overrun the budget a little; beyond that, the default is.
         """
@@ -273,11 +278,11 @@ class Search:
         if proposal is None:
             self._end = EndReason.SPACE, "every setting of the search space was tried"
             return True
-        trials = self._history.trials
+        trials, n_asked = self._history.trials, len(requested)
         if proposal.setting in self._space.baselines.values():
             cost_s = (n_asked + 1) * self._least_s(proposal.setting)
             # Where the default may not be chosen, another has to be measured that may.
-            is_enough = self._history.incumbent() is not None
+            is_enough = self._history.incumbent() is not None or any(each.eligible for each in requested)
             if is_enough and self._overruns(cost_s + self._finals.least_s()):
                 self._end = EndReason.TIME, "the remaining time is needed for the finals of two settings"
                 return True

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan
-from tuner.measure.planning import FinalsPlan
+from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.stats.equivalence import MARGIN
 from tuner.study.race import RacePlan
 
@@ -17,24 +16,29 @@ from tuner.study.race import RacePlan
 class EvaluatorPlan:
     """How a trial is measured.
 
-    A pair goes on until the race says otherwise, or until one more block would make it longer than `max_pair_s`. At
-    most `n_parallel_starts` processes start at once. A new reference process starts after `max_trials_per_reference`
-    trials, because all trials paired with one reference share its process effect. The noise is taken from a pair of
-    `calibration_blocks` blocks; from fewer where it would take longer than `calibration_s` seconds. The processes of
-    `n_live` thread settings are kept for other batch sizes of these; none where each batch size is to have a process of
-    its own. A process is warm after about `warm_up_steps`. A setting that breaks one of the `limits` is measured like
-    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
-    not known.
+    A trial stays in the passes, of slices of about `slice_s` (s), until the race says otherwise, for at most
+    `max_passes`, or until one more would make its slices longer than `max_slices_s`. At most `n_together` trials are
+    timed together, fewer if a pass of them would take longer than `max_pass_s`. At most `n_parallel_starts` processes
+    start at once. A new reference process starts after `max_trials_per_reference` trials, because all trials beside one
+    reference share its luck. The noise is taken from `calibration_passes` of the reference and its twin, from fewer if
+    these take longer than `calibration_s` seconds.
+    The processes of `n_live` thread settings are kept for other batch sizes of these; none if each batch size is to
+    have a process of its own. A process is warm after about `warm_up_steps`. A setting that breaks one of the `limits`
+    is measured like any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for
+    processes, None if that is not known.
     """
 
     objective: Objective = Objective.THROUGHPUT
     limits: Limits = field(default_factory=Limits)
-    pair: PairPlan = field(default_factory=PairPlan)
     race: RacePlan = field(default_factory=RacePlan)
-    max_pair_s: float = 10.0
+    slice_s: float = SLICE_S
+    max_passes: int = 8
+    max_slices_s: float = 5.0
+    n_together: int = 4
+    max_pass_s: float = 20.0
     n_parallel_starts: int = 2
     max_trials_per_reference: int = 24
-    calibration_blocks: int = 4
+    calibration_passes: int = 4
     calibration_s: float = 12.0
     n_live: int = 3
     warm_up_steps: int = 3
@@ -45,14 +49,13 @@ class EvaluatorPlan:
 class Plan:
     """How a study is measured.
 
-    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `n_together` trials are started at once;
-    a search ends when the next trial is expected to gain less than `min_gain` (log-ratio). Where its space is of one
-    process, `n_groups` settings of several are tried after that.
+    `margin` is the smallest difference that matters in practice (0.02 is 2 %). A search ends when the next trial is
+    expected to gain less than `min_gain` (log-ratio). If its space is of one process, `n_groups` settings of several
+    are tried after that.
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
     finals: FinalsPlan = field(default_factory=FinalsPlan)
     margin: float = MARGIN
-    n_together: int = 2
     min_gain: float = 0.001
     n_groups: int = 0

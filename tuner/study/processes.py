@@ -7,19 +7,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.measure.pair import PairPlan
+from tuner.errors import TunerError
+from tuner.measure.agreement import outputs_differ
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess, ProcessPool
-from tuner.study.record import Trial
 from tuner.study.reference import Reference, reference_from
+from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.restarting import Restarting
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
-_MIN_BLOCKS_ALONE = 2  # of a pair whose processes live one at a time: a single block says nothing of its scatter
+_ROOMY_BYTES = 4 << 30  # with this much free memory, the first processes start together, whatever their size
+_MIN_PASSES_ALONE = 2  # of a trial whose processes live one at a time: a single one says nothing of their scatter
 _LONGER_ALONE = 2.0  # are their slices, as they take so much longer to start
 
 
@@ -48,23 +50,22 @@ class Processes:
         return self._are_alone
 
     @property
-    def pair_plan(self) -> PairPlan:
-        """Return how pairs are measured."""
-        plan = self._plan.pair
-        if not self.are_alone:
-            return plan
-        min_blocks = max(plan.min_blocks, _MIN_BLOCKS_ALONE)
-        slice_s = self.stretch * plan.slice_s
-        return replace(plan, slice_s=slice_s, min_blocks=min_blocks, one_at_a_time=True)
+    def min_passes(self) -> int:
+        """Return the fewest passes of a trial."""
+        return _MIN_PASSES_ALONE if self.are_alone else 1
 
     @property
     def stretch(self) -> float:
-        """Return how many times as long as planned slices last, and pairs may."""
+        """Return how many times as long as planned slices last, and trials may."""
         return _LONGER_ALONE if self.are_alone else 1.0
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""
         return setting in self._pool
+
+    def key(self, setting: Setting) -> Setting:
+        """Return what settings that can run in one process have in common."""
+        return self._pool.key(setting)
 
     def n_startable(self, n_wanted: int) -> int:
         """Return how many trials may be started at once, of `n_wanted` wanted, by the memory that is left."""
@@ -105,7 +106,53 @@ class Processes:
     def count_from(self, finished: Sequence[Trial]) -> None:
         """Number what is started from now on after what the finished trials of earlier runs had."""
         self._n_references = max((trial.reference for trial in finished), default=0)
-        self._n_processes = max((trial.process for trial in finished), default=0)
+        numbers = [number for trial in finished for number in (trial.process, *(turn.process for turn in trial.turns))]
+        self._n_processes = max(numbers, default=0)
+
+    def begin(self) -> tuple[LiveProcess | None, bool]:
+        """Start two processes of the default: one is the reference, the other is returned.
+
+        Return also whether they compute different outputs. Without memory for two, processes live one at a time from
+        now on. The second is None if it failed for another reason. Raises BaselineError.
+        """
+        default = self._space.reference
+        free = self._plan.free_memory_bytes()
+        started = self.launch([default] * (2 if free is None or free > _ROOMY_BYTES else 1))
+        # There may have been no memory for both: one that started is enough.
+        first = next((each for each in started if each.facts is not None), started[0])
+        others = [each for each in started if each is not first]
+        try:
+            self.set_reference(first)
+            if not others and self.fits():
+                others = self.launch([default])
+            is_scarce = free is not None and not self.fits()
+            if not others or any(_lacks_memory(each, is_scarce=is_scarce) for each in others):
+                twin = self._alone()
+            else:
+                twin = others[0]
+            if twin.facts is None:
+                return None, False
+            assert first.facts is not None  # it is the reference
+            return (
+                self.launch_new(twin.setting, twin.process, twin.facts),
+                outputs_differ(first.facts.sample, twin.facts.sample),
+            )
+        except BaseException:
+            for other in others:
+                other.process.close()
+            raise
+
+    def _alone(self) -> StartResult:
+        """Let processes live one at a time; return others of the reference's setting, of which one was started."""
+        twin = self.live_alone()
+        try:
+            facts = twin.ready()
+        except TrialFailure as failure:
+            hint = "there may be too little memory for one process: free some memory"
+            raise TunerError(f"the default setting failed: {failure}", hint) from failure
+        finally:
+            twin.close()
+        return StartResult(setting=self._space.reference, process=twin, facts=facts)
 
     def launch(self, settings: Sequence[Setting]) -> list[StartResult]:
         """Start a process of each setting, and wait until all are warm."""
@@ -121,8 +168,10 @@ class Processes:
         """Take note of what the processes of a setting were seen to hold."""
         self._memory_bytes = max(self._memory_bytes, (memory_bytes or 0) // self._size(setting))
 
-    def start(self, wanted: Sequence[Setting]) -> dict[Setting, TrialFailure]:
+    def start(self, wanted: Sequence[Setting], *, keep_for: Sequence[Setting] = ()) -> dict[Setting, TrialFailure]:
         """Start what the wanted settings need, and a new reference before them if it is time for one.
+
+        Processes that wait stay for these and for the settings `keep_for`.
 
         Return the failures of those that did not start, by their setting. Raises BaselineError where there is no
         reference.
@@ -160,7 +209,7 @@ class Processes:
                 reference.n_trials = 0  # the old one still serves
         for each in started:
             if each.facts is not None:
-                self.put(self.launch_new(each.setting, each.process, each.facts), keep_for=wanted)
+                self.put(self.launch_new(each.setting, each.process, each.facts), keep_for=[*wanted, *keep_for])
         return too_large | {each.setting: each.failure for each in started if each.failure is not None}
 
     def launch_new(self, setting: Setting, process: Process, facts: ReadyReport) -> LiveProcess:
@@ -190,18 +239,19 @@ class Processes:
 
     def set_reference(self, start: StartResult) -> None:
         """Make a started process the reference, in the place of the one before; raises BaselineError if it failed."""
-        replacement = reference_from(start, self._n_references + 1)
+        replacement = reference_from(start, self._n_references + 1, self._n_processes + 1)
         if self.reference is not None:
             self.reference.process.close()
         self.reference, self.step_s = replacement, replacement.step_s
         self._n_references += 1
+        self._n_processes += 1
 
     def live_alone(self) -> Restarting:
-        """Let processes live one at a time from now on; return others of the reference's setting, to be its pair."""
+        """Let processes live one at a time from now on; return others of the reference's setting."""
         assert self.reference is not None
         self.reference.process.close()
         default = self._space.reference
-        self.reference = replace(self.reference, process=self._restarting(default), alone=True)
+        self.reference = replace(self.reference, process=self._restarting(default))
         self._pool.close()
         self._pool, self._are_alone = ProcessPool(0), True
         return self._restarting(default)
@@ -216,3 +266,9 @@ class Processes:
         """End all of them."""
         self._pool.close()
         self.lose_reference()
+
+
+def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
+    """Return whether a process failed for lack of memory: where that is scarce, some allocators just end it."""
+    failed_as = None if start.failure is None else start.failure.status
+    return failed_as is Status.OOM or (failed_as is Status.CRASHED and is_scarce)

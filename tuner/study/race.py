@@ -1,15 +1,13 @@
-"""Racing: after each block of a pair, decide whether to continue the trial.
+"""Racing: after each pass, decide whether a trial stays.
 
 Notation
-    x, s     the trial's mean log-ratio so far, and its standard error
-    b, s_b   the incumbent's
+    d, s_d   log-ratio of a trial to the best so far, and its standard error, with the luck of processes
+             (`tuner.stats.mixed`); its interval at look k is Student's at the nominal level α_k
     σ_p      what two processes of one setting differ by, however long each is measured
-    d = x - b,  s_d² = s² + s_b² + 2σ_p², or 4σ_p² where the two had different reference processes, which have their
-             effect too; its interval at look k is Student's at the nominal level α_k
 
-A pair is analysed after every block, so its levels are group-sequential (`tuner.stats.sequential`): the probability
-that a setting which is as good as the incumbent looks is called clearly slower at any look is at most α/2. The
-incumbent is the best of many, so it looks a little better than it is, and some that are as good are stopped early.
+A trial is looked at after every pass, so its levels are group-sequential (`tuner.stats.sequential`): the probability
+that a setting which is as good as the best looks is called clearly slower at any look is at most α/2. The
+best of many looks a little better than it is, and some that are as good are stopped early.
 
 A race over several candidates by confidence intervals: Maron & Moore (1997), The Racing Algorithm, Artificial
 Intelligence Review 11.
@@ -20,7 +18,6 @@ it as that.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,7 +28,7 @@ from tuner.stats.sequential import AlphaSpending
 
 
 class RaceDecision(StrEnum):
-    """The decision on a pair after a block."""
+    """The decision on a trial after a pass."""
 
     CONTINUE = "go on"
     CLEARLY_SLOWER = "clearly slower"
@@ -44,9 +41,9 @@ class RaceDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RacePlan:
-    """`alpha` is the error of all looks at a pair together, two-sided, spent as t^`rho`; `threshold` what matters.
+    """`alpha` is the error of all looks at a trial together, two-sided, spent as t^`rho`; `threshold` what matters.
 
-    A standard error of `precise_se` is enough for choosing what goes into the finals. Without `races`, every pair goes
+    A standard error of `precise_se` is enough for choosing what goes into the finals. Without `races`, every trial goes
     on to its end: for comparison. On replayed traces this α cost no quality of the winner, and half of it saved a tenth
     of the slices less.
     """
@@ -59,27 +56,22 @@ class RacePlan:
 
 
 def decide(
-    estimate: Estimate,
-    best: Estimate | None,
-    *,
-    process_sd: float,
-    max_blocks: int,
-    plan: RacePlan,
-    shared: bool = True,
+    own: Estimate, behind: Estimate | None, *, process_sd: float, max_passes: int, plan: RacePlan
 ) -> RaceDecision:
-    """Return what to do after `estimate.n` blocks of at most `max_blocks`; `best` is the incumbent.
+    """Return what to do after `own.n` passes of at most `max_passes`.
 
-    `shared` tells whether the two had the same reference process.
+    `own` is the trial's log-ratio to the reference, `behind` that to the best, None if there is no other.
     """
     if not plan.races:
         return RaceDecision.CONTINUE
-    if best is not None:
-        looks = AlphaSpending(first_look=1, planned_looks=max_blocks, alpha=plan.alpha, rho=plan.rho)
-        se = math.sqrt(estimate.se**2 + best.se**2 + (2 if shared else 4) * process_sd**2)
-        reach = -float(stdtrit(estimate.df, (1 - looks.level(min(estimate.n, max_blocks))) / 2)) * se
-        d = estimate.mean - best.mean
-        if d + reach < 0:
+    if behind is not None:
+        looks = AlphaSpending(first_look=1, planned_looks=max_passes, alpha=plan.alpha, rho=plan.rho)
+        level = looks.level(min(own.n, max_passes))
+        reach = -float(stdtrit(behind.df, (1 - level) / 2)) * behind.se
+        if behind.mean + reach < 0:
             return RaceDecision.CLEARLY_SLOWER
-        if d + reach < plan.threshold:
+        if behind.mean + reach < plan.threshold:
             return RaceDecision.NO_GAIN
-    return RaceDecision.PRECISE if estimate.se <= max(process_sd, plan.precise_se) else RaceDecision.CONTINUE
+    luck = 2 * process_sd**2  # of the two processes, which more passes do not reduce
+    is_precise = own.se**2 <= luck + max(process_sd, plan.precise_se) ** 2
+    return RaceDecision.PRECISE if is_precise else RaceDecision.CONTINUE

@@ -7,11 +7,12 @@ a report to be drawn, is read from here and nowhere else.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,22 +21,19 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import DamagedStudyError
-from tuner.measure.objective import rounding
-from tuner.measure.pair import Pair
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
-from tuner.stats.estimate import Estimate
 from tuner.study.attributes import Attributes
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.study.trials import GROUP, Trial, attributes_of, trial_from
+from tuner.trial.outcome import Status
 
 SCHEMA = 3
 VALUE_NAME = "log speed-up over the default"
 """What the value of a trial is, for those who look at a study with Optuna's own tools."""
-_GROUP = "group"
+_ESTIMATES = "estimates"
 _STALE = timedelta(minutes=30)
 _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -45,113 +43,6 @@ def name_value(study: optuna.Study) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # the names, since 2023
         study.set_metric_names([VALUE_NAME])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if it was stopped early.
-
-    A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen. `reference` is
-    the number of the reference process that it was paired with, `process` that of its own, 0 if it is not known: other
-    batch sizes of its threads may have run in it too; `alone` if it and the reference lived one at a time; not `steady`
-    if it went on changing after its warm-up; `over_limit` if it breaks a limit.
-    """
-
-    number: int
-    setting: Setting
-    status: Status
-    eligible: bool = True
-    baselines: tuple[str, ...] = ()
-    log_ratio: float | None = None
-    se: float | None = None
-    df: float = 0.0
-    reference: int = 0
-    process: int = 0
-    alone: bool = False
-    steady: bool = True
-    over_limit: bool = False
-    pruned: bool = False
-    message: str = ""
-    log: str = ""
-    pair: Pair | None = None
-    facts: dict[str, Any] | None = None
-    deviation: float | None = None
-    """How far its outputs lie from the reference's, relative; None where they could not be compared."""
-    peak_memory_bytes: int | None = None
-    wall_s: float = 0.0
-    is_group: bool = False
-    """Whether it is of several processes, in a study whose space is of one."""
-
-    def failed(self, failure: TrialFailure) -> Trial:
-        """Return the trial as one that ended with this failure."""
-        return replace(self, status=failure.status, message=failure.message, log=failure.log)
-
-    @property
-    def timed_s(self) -> float:
-        """Return the time spent inside slices."""
-        return self.pair.timed_s if self.pair else 0.0
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """Return its log-ratio to the reference; None where there is no number."""
-        if self.status is not Status.OK or self.log_ratio is None or self.se is None:
-            return None
-        return Estimate(
-            mean=self.log_ratio,
-            se=self.se,
-            n=self.pair.n_blocks if self.pair else 0,
-            df=self.df,
-            rounding=rounding(self.pair.reference) + rounding(self.pair.candidate) if self.pair else 0.0,
-        )
-
-    @property
-    def start_s(self) -> float:
-        """Return how long its process took until it was warm; 0 where that is not known."""
-        if self.facts is None:
-            return 0.0
-        phases_s = (self.facts[phase] for phase in ("context_s", "load_s", "first_step_s"))
-        return float(sum(phases_s) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"]))
-
-    @property
-    def first_step_s(self) -> float | None:
-        """Return how long the first step took; None where that is not known."""
-        return self.facts["first_step_s"] if self.facts else None
-
-    @property
-    def settled(self) -> bool | None:
-        """Return whether the warm-up came to its end; None where that is not known."""
-        return self.facts["settled"] if self.facts else None
-
-    @property
-    def step_s(self) -> list[float]:
-        """Return how long each step took that its pair tells of."""
-        return [s for each in (self.pair.candidate if self.pair else []) for s in each.latency_samples_s]
-
-    @property
-    def energy_j_per_item(self) -> float | None:
-        """Return the energy (J) that the device took for an item, with what it takes anyway; None if not known."""
-        joules, _ = self._metered
-        n_items = self.setting.batch_size * sum(each.n_steps for each in self.pair.candidate) if self.pair else 0
-        return None if joules is None or not n_items else joules / n_items
-
-    @property
-    def power_w(self) -> float | None:
-        """Return the mean power (W) of the device in its slices; None where that is not known."""
-        joules, seconds = self._metered
-        return None if joules is None or not seconds else joules / seconds
-
-    @property
-    def _metered(self) -> tuple[float | None, float]:
-        """Return the energy (J) and the duration (s) of its slices, None where one of them was not metered."""
-        return energy_of(self.pair.candidate if self.pair else [])
-
-    @property
-    def is_inapplicable(self) -> bool:
-        """Return whether its setting means nothing for this workload, so that there is nothing to compare with.
-
-        The workload overrides its variables, or computes something else under it. Any other failure may be temporary.
-        """
-        return self.status is Status.UNAPPLIED or (self.status is Status.INVALID and self.deviation is not None)
 
 
 class Record:
@@ -192,11 +83,31 @@ class Record:
 
     def groups(self) -> list[Trial]:
         """Return the finished trials of several processes, where the space is of one."""
-        return [_trial(self.study.study_name, frozen) for frozen in _finished(self.study) if _is_group(frozen)]
+        return [each for each in finished_of(self.study) if each.is_group]
+
+    def put_estimates(self, trials: Sequence[Trial]) -> None:
+        """Store what all passes say of the trials, whose own attributes are from when each of them ended."""
+        numbers = [trial.number for trial in trials if trial.covariance is not None]
+        if not numbers:
+            return
+        by_number = {trial.number: trial for trial in trials}
+        rows = [by_number[number] for number in numbers]
+        self.put(
+            _ESTIMATES,
+            {
+                "trials": numbers,
+                "log_ratios": [round(row.log_ratio or 0.0, 9) for row in rows],
+                "df": round(rows[0].df, 3),
+                "covariance": [
+                    [round(1e6 * (row.covariance or {}).get(number, 0.0), 6) for number in numbers[: i + 1]]
+                    for i, row in enumerate(rows)
+                ],
+            },
+        )
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return the values of each knob, as `Space.choices` had them; none before the first trial was asked for."""
-        frozen = next(iter(self.study.get_trials(deepcopy=False)), None)
+        frozen = next((each for each in self.study.get_trials(deepcopy=False) if not _is_group(each)), None)
         frozen_distributions = {} if frozen is None else frozen.distributions
         return {
             name: tuple(value for value in each.choices if isinstance(value, int | str))
@@ -204,10 +115,11 @@ class Record:
             if isinstance(each, CategoricalDistribution)
         }
 
-    def observations(self) -> list[tuple[Setting, float, float, int]]:
+    def observations(self, process_sd: float) -> list[tuple[Setting, float, float, int]]:
         """Return (setting, log-ratio, its standard error, number of the reference) of each trial that gave a number.
 
-        What many studies are learned from: without the raw slices that `trials` reads, and without groups.
+        What many studies are learned from: without the raw slices that `trials` reads, and without groups. The standard
+        errors leave out the luck of the two processes; `process_sd` is σ_p (log scale).
         """
         rows = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
@@ -221,8 +133,10 @@ class Record:
                     attributes.get("se"),
                 )
             ):
-                setting = Setting.of(attributes["setting"])
-                rows.append((setting, attributes["log_ratio"], attributes["se"], attributes.get("reference", 0)))
+                setting, se = Setting.of(attributes["setting"]), attributes["se"]
+                if "passes" in attributes:
+                    se = math.sqrt(max(se**2 - 2 * process_sd**2, 0.0))
+                rows.append((setting, attributes["log_ratio"], se, attributes.get("reference", 0)))
         return rows
 
     def begin(self, distributions: Mapping[str, BaseDistribution]) -> tuple[optuna.Trial, Setting]:
@@ -235,14 +149,14 @@ class Record:
         self, distributions: Mapping[str, BaseDistribution], setting: Setting, counts: Sequence[int]
     ) -> optuna.Trial:
         """Begin the trial of a setting of several processes; `counts` are all that may come."""
-        self.study.enqueue_trial(setting.to_dict(), user_attrs={_GROUP: True})
+        self.study.enqueue_trial(setting.to_dict(), user_attrs={GROUP: True})
         trial = self.study.ask(fixed_distributions={INSTANCES: CategoricalDistribution(counts), **distributions})
         trial.set_user_attr("owner", _OWNER)
         return trial
 
     def finish(self, running: optuna.Trial, trial: Trial) -> None:
         """Store a finished trial, then tell Optuna: what is finished is complete, whenever we are killed."""
-        for key, value in _attributes(trial).items():
+        for key, value in attributes_of(trial).items():
             running.set_user_attr(key, value)
         if trial.status is not Status.OK or trial.log_ratio is None:
             self.study.tell(running, state=TrialState.FAIL)
@@ -272,7 +186,36 @@ class Record:
 
 def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
-    return [_trial(study.study_name, frozen) for frozen in _finished(study) if not _is_group(frozen)]
+    return [each for each in finished_of(study) if not each.is_group]
+
+
+def finished_of(study: optuna.Study) -> list[Trial]:
+    """Return the finished trials of an Optuna study, groups too, with what all its passes say of them."""
+    trials = [trial_from(study.study_name, frozen) for frozen in _finished(study)]
+    stored = study.user_attrs.get(_ESTIMATES)
+    if stored is None:
+        return trials
+    try:
+        return _with_stored(trials, stored)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise DamagedStudyError(study.study_name, f"'{_ESTIMATES}'", error) from error
+
+
+def _with_stored(trials: Sequence[Trial], stored: Mapping[str, Any]) -> list[Trial]:
+    numbers, rows = stored["trials"], stored["covariance"]
+    at = {number: i for i, number in enumerate(numbers)}
+
+    def with_estimate(trial: Trial) -> Trial:
+        i = at.get(trial.number)
+        if i is None:
+            return trial
+        covariance = {number: 1e-6 * float(rows[max(i, j)][min(i, j)]) for j, number in enumerate(numbers)}
+        se = math.sqrt(max(0.0, covariance[trial.number]))
+        return replace(
+            trial, log_ratio=float(stored["log_ratios"][i]), se=se, df=float(stored["df"]), covariance=covariance
+        )
+
+    return [with_estimate(trial) for trial in trials]
 
 
 def _finished(study: optuna.Study) -> list[FrozenTrial]:
@@ -282,7 +225,7 @@ def _finished(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _is_group(frozen: FrozenTrial) -> bool:
-    return _GROUP in frozen.user_attrs
+    return GROUP in frozen.user_attrs
 
 
 def pending_of(study: optuna.Study) -> list[Setting]:
@@ -300,65 +243,3 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 def now() -> str:
     """Return the time of day for the record."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _attributes(trial: Trial) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        "eligible": trial.eligible,
-        "baselines": list(trial.baselines),
-        "setting": trial.setting.to_dict(),
-        "log_ratio": trial.log_ratio,
-        "se": trial.se,
-        "df": trial.df,
-        "reference": trial.reference,
-        "process": trial.process,
-        "alone": trial.alone,
-        "steady": trial.steady,
-        "over_limit": trial.over_limit,
-        "pruned": trial.pruned,
-        "message": trial.message,
-        "log": trial.log,
-        "facts": trial.facts,
-        "deviation": trial.deviation,
-        "peak_memory_bytes": trial.peak_memory_bytes,
-        "wall_s": round(trial.wall_s, 3),
-        _GROUP: trial.is_group or None,
-        "pair": trial.pair.to_dict() if trial.pair else None,
-        "status": trial.status.value,  # last: it says that the others are there
-    }
-    return {key: value for key, value in attributes.items() if value not in (None, "", [])}
-
-
-def _trial(study: str, frozen: FrozenTrial) -> Trial:
-    """Return a stored trial; raises DamagedStudyError where it cannot be understood."""
-    try:
-        return _understood(frozen, frozen.user_attrs)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedStudyError(study, f"trial {frozen.number}", error) from error
-
-
-def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
-    return Trial(
-        number=frozen.number,
-        setting=Setting.of(attrs["setting"]),
-        status=Status(attrs["status"]),
-        eligible=attrs["eligible"],
-        baselines=tuple(attrs.get("baselines", ())),
-        log_ratio=attrs.get("log_ratio"),
-        se=attrs.get("se"),
-        df=attrs.get("df", 0.0),
-        reference=attrs.get("reference", 0),
-        process=attrs.get("process", 0),
-        alone=attrs.get("alone", False),
-        steady=attrs.get("steady", True),
-        over_limit=attrs.get("over_limit", False),
-        pruned=attrs.get("pruned", False),
-        message=attrs.get("message", ""),
-        log=attrs.get("log", ""),
-        pair=Pair.from_dict(attrs["pair"]) if "pair" in attrs else None,
-        facts=attrs.get("facts"),
-        deviation=attrs.get("deviation"),
-        peak_memory_bytes=attrs.get("peak_memory_bytes"),
-        wall_s=attrs.get("wall_s", 0.0),
-        is_group=attrs.get(_GROUP, False),
-    )

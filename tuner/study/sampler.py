@@ -32,8 +32,9 @@ from tuner.stats import gp
 from tuner.stats.estimate import Array
 from tuner.study.attributes import Attributes
 from tuner.study.lattice import Encoding, Indices, Lattice, thinned
-from tuner.study.record import Trial, distributions, pending_of, trials_of
+from tuner.study.record import distributions, pending_of, trials_of
 from tuner.study.surrogate import PriorMean, fit, fit_with_pending
+from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
@@ -85,6 +86,7 @@ class LatticeSampler(BaseSampler):
         self._prior_mean = prior_mean
         self._memory_ends_batches = memory_ends_batches
         self._lattice: Lattice | None = None
+        self._points_threads: Sequence[Setting] | None = None
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None
 
     def propose(self, study: optuna.Study, *, cost_s: CostS | None = None) -> Proposal | None:
@@ -148,6 +150,9 @@ class LatticeSampler(BaseSampler):
         lattice, points = self._lattice, self._space.points
         free = np.ones(len(points), dtype=bool)
         free[lattice.numbers(tried)] = False
+        busy = {each.without("batch_size") for each in pending}
+        apart = free & np.array([threads not in busy for threads in self._threads(points)])
+        free = apart if apart.any() else free  # who shares a process with a trial under way would wait for it
         if limit < math.inf:
             free &= np.array([point.batch_size < limit for point in points])
         left = np.flatnonzero(free)
@@ -179,6 +184,12 @@ class LatticeSampler(BaseSampler):
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
         best, largest_gain = _search(lattice, free, left, leaders, score, rng)
         return Proposal(setting=points[best.numbers[0]], expected_gain=largest_gain)
+
+    def _threads(self, points: Sequence[Setting]) -> Sequence[Setting]:
+        """Return what each point needs a process of its own for: all but its batch size."""
+        if self._points_threads is None:
+            self._points_threads = [point.without("batch_size") for point in points]
+        return self._points_threads
 
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
         """Return the posterior mean of settings."""

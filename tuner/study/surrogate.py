@@ -14,7 +14,7 @@ from tuner.space.values import Value
 from tuner.stats import gp
 from tuner.stats.estimate import Array
 from tuner.study.lattice import Encoding
-from tuner.study.record import Trial
+from tuner.study.trials import Trial
 
 PriorMean = Callable[[Sequence[Setting]], Array]
 """What is expected of settings before anything is measured: log-ratios to the default, shape (settings,)."""
@@ -25,8 +25,7 @@ def fit(
 ) -> gp.Mixture | None:
     """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
-    `process_sd` is σ_p (log scale): each trial shares the effect of its process with those of other batch sizes in it,
-    and that of its reference with all others that were compared with it. With a `prior_mean` there are processes with
+    `process_sd` is σ_p (log scale); see `noise_of`. With a `prior_mean` there are processes with
     it as their trend, and others without; which are believed is for the trials to say.
     """
     estimated = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
@@ -34,16 +33,32 @@ def fit(
         return None
     settings = [t.setting for t, _ in estimated]
     y = np.array([estimate.mean for _, estimate in estimated])
-    references = np.array([t.reference for t, _ in estimated])
-    # Where it is not known in which process a trial ran, it had one of its own.
-    processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(estimated)])
-    N = np.diag([estimate.se**2 for _, estimate in estimated])
-    for same_process in (processes, references):
-        N = N + process_sd**2 * (same_process[:, None] == same_process[None, :])
+    N = noise_of([t for t, _ in estimated], process_sd)
     X = encoding.encode(settings)
     groupings = _groupings(encoding)
     trends = [None] if prior_mean is None else [None, prior_mean(settings)]
     return gp.mixture([[gp.fit(X, y, N, groups, trend) for groups in groupings] for trend in trends])
+
+
+def noise_of(trials: Sequence[Trial], process_sd: float) -> Array:
+    """Return the covariance N (n, n) of the noise of trials that gave a number, as all passes together have it.
+
+    Trials of earlier versions were paired with a reference. Each shares the luck of its process with those of other
+    batch sizes in it, and the luck of its reference with all others that were compared with it.
+    """
+    estimates = [trial.estimate for trial in trials]
+    pairs = np.array([not trial.passes for trial in trials])
+    references = np.array([trial.reference for trial in trials])
+    # Where it is not known in which process a trial ran, it had one of its own.
+    processes = np.array([trial.process or -1 - i for i, trial in enumerate(trials)])
+    N = np.diag([0.0 if each is None else each.se**2 for each in estimates])
+    for same in (processes, references):
+        N = N + process_sd**2 * (same[:, None] == same[None, :]) * np.outer(pairs, pairs)
+    for i, trial in enumerate(trials):
+        for j, other in enumerate(trials):
+            if trial.covariance is not None and other.number in trial.covariance:
+                N[i, j] = trial.covariance[other.number]
+    return np.asarray(N)
 
 
 def fit_with_pending(

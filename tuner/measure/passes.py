@@ -1,0 +1,246 @@
+"""A pass: a slice of each live process there and back, in a random order, the others being stopped.
+
+    A B C C B A
+
+So drift affects all of them alike, and one that is linear over a pass drops out of its means. Where a step lasts for
+several slices of the others, a process has one slice, in the middle of the pass: A B L B A. A slice that stalled is
+measured again; a pass during which the machine was suspended, or nothing ran for long, does not count.
+
+Where memory holds one process only, processes live one at a time (`tuner.trial.restarting`): each has one turn in a
+pass, of two slices, each turn is that of a new process, and every other pass goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from tuner.machine.conditions import suspended_s
+from tuner.measure import interruption
+from tuner.measure.interruption import Interruption
+from tuner.measure.objective import Objective, Waking
+from tuner.space.setting import Setting
+from tuner.stats.estimate import Estimate
+from tuner.stats.mixed import Contrasts, contrasts
+from tuner.stats.noise import PRIOR_DF, Noise
+from tuner.trial.launcher import Process
+from tuner.trial.outcome import Slice, TrialFailure
+
+_MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
+_LONG = 2.5  # times the shortest slice of a pass
+_N_REWEIGHTED = 5
+_MAD_SD = 1.4826  # of a normal distribution: its standard deviation over its median absolute deviation
+
+
+@dataclass(slots=True, kw_only=True)
+class Live:
+    """A warm and paused process in a pass. `usual_s` are the steps (s) that are known of it, which grow."""
+
+    process: Process
+    usual_s: list[float]
+
+    @property
+    def step_s(self) -> float:
+        """Return about how long a step takes (s)."""
+        return median(self.usual_s[-4:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What each process ran, by its key. A process that failed has its failure instead.
+
+    `repeated` are why slices were measured again, `interrupted` why the pass does not count.
+    """
+
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    failures: dict[str, TrialFailure] = field(default_factory=dict)
+    repeated: list[Interruption] = field(default_factory=list)
+    interrupted: Interruption | None = None
+    order: list[str] = field(default_factory=list)
+
+
+def run_pass(
+    live: Mapping[str, Live],
+    rng: np.random.Generator,
+    ask_s: Callable[[Live], float],
+    *,
+    long_once: bool = False,
+    one_at_a_time: bool = False,
+    first: Collection[str] = (),
+    back: Sequence[str] = (),
+) -> Pass:
+    """Time the live processes once there and once back; `ask_s` tells for how long (s) to ask one for a slice.
+
+    With `long_once` a process of long steps has one slice, in the middle. A process that fails is left to the caller,
+    who ends it. If they live one at a time, those of the keys `first`
+    begin, as they hold memory, and `back` is the order of the pass before: this one goes back.
+    """
+    done = Pass()
+    slept_s = suspended_s()
+    order = [str(key) for key in rng.permutation(sorted(live))]
+    turns = order + order[::-1]
+    if one_at_a_time:
+        order = [key for key in reversed(back) if key in live] + [key for key in order if key not in back]
+        order.sort(key=lambda key: key not in first)
+        turns = order
+    elif long_once:
+        lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
+        order.sort(key=lambda key: lasts_s[key] > _LONG * min(lasts_s.values()))
+        once = [key for key in order if lasts_s[key] > _LONG * min(lasts_s.values())]
+        turns = order + order[: len(order) - len(once)][::-1]
+    ran: list[Slice] = []
+    for key in turns:
+        if key in done.failures:
+            continue
+        try:
+            ran += _turn(live[key], ask_s(live[key]), 2 if one_at_a_time else 1, done.slices.setdefault(key, []), done)
+        except TrialFailure as failure:
+            done.failures[key] = failure
+            del done.slices[key]
+    # One at a time, processes start meanwhile; one that failed made the others wait.
+    gap = None if one_at_a_time or done.failures else interruption.idle(ran, "a pass")
+    interrupted = interruption.suspended(suspended_s() - slept_s) or gap
+    return Pass(
+        slices=done.slices, failures=done.failures, repeated=done.repeated, interrupted=interrupted, order=order
+    )
+
+
+def _turn(live: Live, ask_s: float, n: int, slices: list[Slice], done: Pass) -> list[Slice]:
+    """Time n slices of a process into `slices`; return all that ran."""
+    ran: list[Slice] = []
+    live.process.resume()
+    for _ in range(n):
+        for repeats in range(_MAX_REPEATS + 1):
+            ran.append(live.process.slice(ask_s))
+            stalled = interruption.stalled(live.usual_s, ran[-1:])
+            if stalled is None or repeats == _MAX_REPEATS:
+                break
+            done.repeated.append(stalled)
+        live.usual_s.append(interruption.step_s(ran[-1]))
+        slices.append(ran[-1])
+    live.process.pause()
+    return ran
+
+
+def whole_steps(slice_s: float) -> Callable[[Live], float]:
+    """Return what asks for the whole number of steps that lasts about `slice_s` (s).
+
+    A slice ends with the first step that ends after the time asked for, so half a step less is asked for.
+    """
+
+    def ask_s(live: Live) -> float:
+        return (max(1, round(slice_s / live.step_s)) - 0.5) * live.step_s
+
+    return ask_s
+
+
+# ---- what passes say -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a process ran in one pass of a study, and with which setting. Passes and processes have numbers."""
+
+    in_pass: int
+    process: int
+    setting: Setting
+    slices: tuple[Slice, ...]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Turn:
+        """Return a stored turn."""
+        return cls(
+            in_pass=data["pass"],
+            process=data["process"],
+            setting=Setting.of(data["setting"]),
+            slices=tuple(Slice.from_dict(each) for each in data["slices"]),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the turn as plain data."""
+        return {
+            "pass": self.in_pass,
+            "process": self.process,
+            "setting": self.setting.to_dict(),
+            "slices": [each.to_dict() for each in self.slices],
+        }
+
+
+def waking(slices: Iterable[Slice]) -> Waking:
+    """Return what the first step after a pause takes beyond the others, from slices of any length.
+
+    δ / s = a / s + b        s  mean of a slice's other steps (s);  δ  its first step less that;  a, b ≥ 0
+
+    Caches and pages that others have used meanwhile cost a time a of their own, whatever is computed; what is a part b
+    of a step grows with it. A residual beyond three standard deviations counts for less, as a stall may be in either.
+    """
+    timed = [
+        (each.step_s[0], (each.elapsed_s - each.step_s[0]) / (each.n_steps - 1))
+        for each in slices
+        if each.resumed and each.window_s is None and 2 <= each.n_steps <= len(each.step_s)
+    ]
+    if not timed:
+        return Waking()
+    first_s, step_s = np.array(timed).T
+    excess, columns = first_s / step_s - 1, np.column_stack([1 / step_s, np.ones_like(step_s)])
+    w = np.ones_like(step_s)
+    for _ in range(_N_REWEIGHTED):
+        (a_s, b), _ = nnls(np.sqrt(w)[:, None] * columns, np.sqrt(w) * excess)
+        off = abs(excess - columns @ (a_s, b))
+        w = np.minimum(1.0, (3 * _MAD_SD * np.median(off) / np.maximum(off, 1e-12)) ** 2)
+    return Waking(constant_s=float(a_s), share=float(b))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassEstimates:
+    """What turns say of the settings: contrasts to the reference, numbered as in `settings`."""
+
+    settings: dict[Setting, int]
+    contrasts: Contrasts
+    n_passes: dict[Setting, int]
+
+    def between(self, a: Setting, b: Setting) -> Estimate:
+        """Return the log-ratio of a to b."""
+        return self.contrasts.between(self.settings[a], self.settings[b], n=self.n_passes[a])
+
+
+def estimate_passes(
+    turns: Sequence[Turn], reference: Setting, objective: Objective, noise: Noise
+) -> PassEstimates | None:
+    """Return what turns say of their settings, beside the reference; None without turns.
+
+    `noise` is what is known of the machine's. A value is the mean of two slices, of half the variance of a block.
+    """
+    if not turns:
+        return None
+    costs = waking(each for turn in turns for each in turn.slices)
+    y = np.array([log_rate(turn, objective, costs) for turn in turns])
+    settings = {reference: 0}
+    candidate = np.array([settings.setdefault(turn.setting, len(settings)) for turn in turns])
+    processes: dict[int, int] = {}
+    passes: dict[int, int] = {}
+    process = np.array([processes.setdefault(turn.process, len(processes)) for turn in turns])
+    in_pass = np.array([passes.setdefault(turn.in_pass, len(passes)) for turn in turns])
+    return PassEstimates(
+        settings=settings,
+        contrasts=contrasts(
+            y,
+            candidate,
+            process,
+            in_pass,
+            process_sd=noise.process_sd,
+            prior_sd=noise.block_sd / np.sqrt(2),
+            prior_df=PRIOR_DF,
+        ),
+        n_passes={setting: int((candidate == c).sum()) for setting, c in settings.items()},
+    )
+
+
+def log_rate(turn: Turn, objective: Objective, costs: Waking) -> float:
+    """Return the mean log rate of a turn."""
+    return float(np.mean([objective.log_rate(each, turn.setting.batch_size, costs) for each in turn.slices]))

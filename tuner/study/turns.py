@@ -1,0 +1,103 @@
+"""The turns of a study: what every process ran in every pass, and what that says of the settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from tuner.measure.interruption import Interruption
+from tuner.measure.objective import Objective
+from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log_rate, waking
+from tuner.space.setting import Setting
+from tuner.stats.noise import PRIOR_DF, Noise
+from tuner.stats.steady import first_block_deviates
+from tuner.study.pool import LiveProcess
+from tuner.study.race import RaceDecision
+from tuner.study.trials import Trial
+from tuner.trial.outcome import Slice
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A live process in the passes of a batch. One without a `trial` runs along: the incumbent's, or the twin."""
+
+    live: LiveProcess
+    timed: Live
+    trial: Trial | None = None
+    decision: RaceDecision = RaceDecision.CONTINUE
+    slices: list[Slice] = field(default_factory=list)
+    passes: list[int] = field(default_factory=list)
+    """The pass of each slice."""
+    interruptions: list[Interruption] = field(default_factory=list)
+
+    @classmethod
+    def along(cls, live: LiveProcess) -> Running:
+        """Return a live process that runs along."""
+        return cls(live=live, timed=Live(process=live.process, usual_s=[live.facts.step_s]))
+
+    @property
+    def n_passes(self) -> int:
+        """Return how many passes it was in."""
+        return len(set(self.passes))
+
+    @property
+    def timed_s(self) -> float:
+        """Return the time spent inside its slices."""
+        return sum(each.elapsed_s for each in self.slices)
+
+
+class Turns:
+    """The turns so far, and what they say; passes are numbered from 1."""
+
+    def __init__(self, reference: Setting, objective: Objective) -> None:
+        self._reference, self._objective = reference, objective
+        self._all: list[Turn] = []
+        self._beside: list[Turn] = []
+        """Turns of processes without a trial that no trial has stored yet."""
+        self.n_passes = 0
+        self.estimates: PassEstimates | None = None
+        """What all of them say of the settings; None before the first."""
+
+    def recall(self, finished: Sequence[Trial], noise: Noise) -> None:
+        """Take the turns of trials of earlier runs."""
+        self._all = [turn for trial in finished for turn in trial.turns]
+        self.n_passes = max((turn.in_pass for turn in self._all), default=0)
+        self.estimate(noise)
+
+    def add(self, process: int, setting: Setting, slices: Sequence[Slice], *, has_trial: bool) -> None:
+        """Add what a process ran in the pass that was counted last."""
+        turn = Turn(in_pass=self.n_passes, process=process, setting=setting, slices=tuple(slices))
+        self._all.append(turn)
+        if not has_trial:
+            self._beside.append(turn)
+
+    def take_beside(self) -> tuple[Turn, ...]:
+        """Return the turns of processes without a trial, which whoever asks stores."""
+        beside, self._beside = self._beside, []
+        return tuple(beside)
+
+    def estimate(self, noise: Noise) -> None:
+        """Work out what all turns say, by what is known of the noise."""
+        self.estimates = estimate_passes(self._all, self._reference, self._objective, noise)
+
+    @property
+    def block_sd(self) -> float | None:
+        """Return the standard deviation of a block (log scale) as all turns show it; None before the first."""
+        return None if self.estimates is None else math.sqrt(2) * self.estimates.contrasts.sd
+
+    @property
+    def df(self) -> int:
+        """Return how many degrees of freedom all turns give to that."""
+        return 0 if self.estimates is None else round(self.estimates.contrasts.df - PRIOR_DF)
+
+    def is_steady(self, process: int, passes: Collection[int]) -> bool:
+        """Return whether the first of a process's passes is like the others, beside the reference."""
+        costs = waking(s for turn in self._all for s in turn.slices)
+        beside = {turn.in_pass: turn for turn in self._all if turn.setting == self._reference}
+        x = [
+            log_rate(turn, self._objective, costs) - log_rate(beside[turn.in_pass], self._objective, costs)
+            for turn in self._all
+            if turn.process == process and turn.in_pass in passes and turn.in_pass in beside
+        ]
+        return not first_block_deviates(x, self.block_sd or 0.0)
