@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -704,9 +705,8 @@ def test_a_driver_that_goes_in_the_middle_fails_trials_and_keeps_the_others(card
     )
     try:
         assert search.stderr is not None
-        for line in search.stderr:
-            if line.startswith("1 "):  # the second trial is done
-                break
+        rows = (line for line in search.stderr if re.match(r"\d+ ", line))
+        next(rows), next(rows)  # two trials are done
         card(lost=1)
         _, rest = search.communicate(timeout=60)
     finally:
@@ -716,7 +716,7 @@ def test_a_driver_that_goes_in_the_middle_fails_trials_and_keeps_the_others(card
     assert "gpu cannot be read any more: GPU is lost; what was measured before is kept" in said or "CUDA_ERROR" in said
     env = card()
     shown = tftune("show", "last", "--json", cwd=tmp_path, env=env)
-    assert [trial["status"] for trial in json.loads(shown.stdout)["history"]][:2] == ["ok", "ok"]
+    assert [trial["status"] for trial in json.loads(shown.stdout)["history"]].count("ok") >= 2
 
 
 def test_a_setting_that_needs_too_much_memory_limits_the_batch() -> None:
