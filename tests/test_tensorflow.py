@@ -252,10 +252,9 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     if document["runtime"]["onednn_runtime"] == "threadpool":
         assert "Eigen" in document["knobs"]["omp_num_threads"]["reason"]
     assert document["history"][0]["baselines"][0] == "tf-default"
-    default = document["history"][0]
-    assert default["low"] < default["ratio"] < default["high"]
-    assert default["low"] < 1.05
-    assert default["high"] > 0.95
+    default, *others = document["history"]
+    assert default["low"] == default["ratio"] == default["high"] == 1.0  # all others are relative to it
+    assert all(each["low"] < each["ratio"] < each["high"] for each in others if each["ratio"] is not None)
     assert set(document["verdicts"]) >= {"tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo"}
     assert all(math.isfinite(rate) and rate > 1 for rate in document["finals"]["rates"].values())
     assert document["finals"]["rounds"] >= 2
@@ -276,7 +275,9 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     assert code == 0
     assert "intel" in out
     code, out, _ = finished(tftune("emit", study, "--format", "json", cwd=cwd))
-    assert (code, json.loads(out)) == (0, {key: document["recommended"][key] for key in ("env", "arguments", "cpus")})
+    emitted = json.loads(out)
+    assert code == 0
+    assert all(emitted[key] == document["recommended"][key] for key in ("env", "arguments", "cpus"))
 
 
 def as_measured(history: Sequence[dict]) -> list[dict]:

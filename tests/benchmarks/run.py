@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def search() -> Iterator[Figure]:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("0 ") and first_row_s == math.inf:
+            if re.match(r"\d+ ", line) and first_row_s == math.inf:
                 first_row_s = time.monotonic() - began
         document = json.load(process.stdout)
         process.wait()
