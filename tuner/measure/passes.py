@@ -77,8 +77,8 @@ def run_pass(
     """Time the live processes once there and once back; `ask_s` tells for how long (s) to ask one for a slice.
 
     With `long_once` a process of long steps has one slice, in the middle. A process that fails is left to the caller,
-    who ends it. If they live one at a time, those of the keys `first`
-    begin, as they hold memory, and `back` is the order of the pass before: this one goes back.
+    who ends it. If they live one at a time, those of the keys `first` begin, as they hold memory, and `back` is the
+    order of the pass before: this one goes back.
     """
     done = Pass()
     slept_s = suspended_s()
@@ -90,9 +90,9 @@ def run_pass(
         turns = order
     elif long_once:
         lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
-        order.sort(key=lambda key: lasts_s[key] > _LONG * min(lasts_s.values()))
         once = [key for key in order if lasts_s[key] > _LONG * min(lasts_s.values())]
-        turns = order + order[: len(order) - len(once)][::-1]
+        twice = [key for key in order if key not in once]
+        turns = twice + once + twice[::-1]
     ran: list[Slice] = []
     for key in turns:
         if key in done.failures:
@@ -203,6 +203,8 @@ class PassEstimates:
     settings: dict[Setting, int]
     contrasts: Contrasts
     n_passes: dict[Setting, int]
+    waking: Waking
+    """What the first step after a pause takes in them."""
 
     def between(self, a: Setting, b: Setting) -> Estimate:
         """Return the log-ratio of a to b."""
@@ -238,6 +240,7 @@ def estimate_passes(
             prior_df=PRIOR_DF,
         ),
         n_passes={setting: int((candidate == c).sum()) for setting, c in settings.items()},
+        waking=costs,
     )
 
 

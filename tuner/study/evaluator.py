@@ -211,14 +211,12 @@ class Evaluator:
                 continue
             each = Running(live=live, timed=Live(process=live.process, usual_s=[]), trial=trial)
             running[str(live.number)] = each
-            is_reused = live.setting.batch_size != trial.setting.batch_size
-            if is_reused:
+            if live.setting.batch_size != trial.setting.batch_size:
                 try:
                     live.set_batch_size(trial.setting.batch_size)
                 except TrialFailure as failure:
-                    yield from self._failed(
-                        running.pop(str(live.number)), failure, waiting, is_alone=is_alone and not is_reused
-                    )
+                    # Its own memory of another batch size may have been in the way.
+                    yield from self._failed(running.pop(str(live.number)), failure, waiting, is_alone=False)
                     continue
             each.timed.usual_s.append(live.facts.step_s)
             refused = self._outputs.refused(trial, live.facts)

@@ -83,7 +83,7 @@ class Record:
 
     def groups(self) -> list[Trial]:
         """Return the finished trials of several processes, where the space is of one."""
-        return [each for each in finished_of(self.study) if each.is_group]
+        return _read(self.study, of_groups=True)
 
     def put_estimates(self, trials: Sequence[Trial]) -> None:
         """Store what all passes say of the trials, whose own attributes are from when each of them ended."""
@@ -186,12 +186,12 @@ class Record:
 
 def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
-    return [each for each in finished_of(study) if not each.is_group]
+    return _read(study, of_groups=False)
 
 
-def finished_of(study: optuna.Study) -> list[Trial]:
-    """Return the finished trials of an Optuna study, groups too, with what all its passes say of them."""
-    trials = [trial_from(study.study_name, frozen) for frozen in _finished(study)]
+def _read(study: optuna.Study, *, of_groups: bool) -> list[Trial]:
+    """Return finished trials of an Optuna study, with what all its passes say of them."""
+    trials = [trial_from(study.study_name, frozen) for frozen in _finished(study) if _is_group(frozen) == of_groups]
     stored = study.user_attrs.get(_ESTIMATES)
     if stored is None:
         return trials

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tuner.measure.interruption import Interruption
-from tuner.measure.objective import Objective
-from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log_rate, waking
+from tuner.measure.objective import Objective, Waking
+from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log_rate
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_DF, Noise
 from tuner.stats.steady import first_block_deviates
@@ -93,7 +93,7 @@ class Turns:
 
     def is_steady(self, process: int, passes: Collection[int]) -> bool:
         """Return whether the first of a process's passes is like the others, beside the reference."""
-        costs = waking(s for turn in self._all for s in turn.slices)
+        costs = Waking() if self.estimates is None else self.estimates.waking
         beside = {turn.in_pass: turn for turn in self._all if turn.setting == self._reference}
         x = [
             log_rate(turn, self._objective, costs) - log_rate(beside[turn.in_pass], self._objective, costs)
