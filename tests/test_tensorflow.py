@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -221,9 +221,23 @@ def test_a_model_that_cannot_be_built_is_told_with_its_own_message(
 def tftune(*args: str, cwd: Path) -> subprocess.Popen[str]:
     """Start the command as a user does, in a session of its own so that Ctrl-C can be sent to it."""
     command = [str(Path(sys.executable).with_name("tftune")), *args]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    STARTED.append(process)
+    return process
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_search_outlives_its_test() -> Iterator[None]:
+    """End what a test that failed left running: every other test would wait for it."""
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -348,7 +362,7 @@ def begin_again(cwd: Path, workload: str, n_trials: int) -> subprocess.Popen[str
         lines.append(line)
         if line[:1].isdigit():
             break
-    assert any(f"continuing with {plural(n_trials, 'trial')}" in line for line in lines)
+    assert any(f"continuing with {plural(n_trials, 'trial')}" in line for line in lines), lines
     return process
 
 

@@ -98,7 +98,7 @@ class SearchShown(VerificationShown):
 
     def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
         subject, space = job.subject, job.space
-        done = len(record.trials())
+        done = len(record.trials()) + len(record.groups())
         verb = f"continuing with {plural(done, 'trial')}" if done else "new"
         settings = [*space.points, *space.baselines.values(), *space.groups]
         progress = Progress(self._console, settings, terminal.fixed_knobs(subject))

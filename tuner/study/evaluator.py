@@ -343,7 +343,9 @@ class Evaluator:
         assert each.trial is not None
         now, reference = self.estimates, self._space.reference
         assert now is not None  # it has passes
-        rivals = [other.trial.setting for other in running.values() if other.trial is not None and other.trial.eligible]
+        # Which setting of one process is best is a question of its own, whatever several processes gain.
+        others = [other.trial for other in running.values() if other.trial is not None and other.trial.eligible]
+        rivals = [other.setting for other in others if each.trial.is_group or not other.is_group]
         rivals = [setting for setting in rivals if setting in now.settings and setting != each.trial.setting]
         rivals += [best.setting] if best is not None and best.setting in now.settings else []
         ahead = max(rivals, key=lambda setting: now.between(setting, reference).mean, default=None)
