@@ -434,6 +434,8 @@ class Small(ScriptedLauncher):
 class Weighty:
     """A scripted process that takes 1 GiB."""
 
+    answers_on = ()
+
     def __init__(self, host: Small, process: ScriptedProcess) -> None:
         self._host, self._process, self._closed = host, process, False
 

@@ -23,12 +23,13 @@ from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.compared import ComparedSetting
 from tuner.machine.host import Machine
 from tuner.measure import finals, passes
-from tuner.measure.finals import INCUMBENT, Contender, Round
-from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly
+from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round
+from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly, hold_rounds
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes, choose_passes, required_time_s
 from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.rounds import Rounds
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.card import check_card
@@ -41,7 +42,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate, estimate
 from tuner.stats.moderation import Prior
-from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.stats.noise import PRIOR_NOISE, Noise, log_ratio_of_rounds
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
@@ -52,33 +53,35 @@ SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, 
 
 
 NOISE = Noise(block_sd=0.03, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
-PRIOR = NOISE.round_prior(slices=4)
+
+
+def rounds_of(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> Rounds:
+    """Return what holds rounds with the processes of a launcher."""
+    began_s = launcher.now()
+    return Rounds(
+        launcher=launcher,
+        plan=replace(FinalsPlan(), **plan),
+        rng=np.random.default_rng(0),
+        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
+    )
 
 
 def sequential(
-    launcher: ScriptedLauncher, *, budget_s: float | None = None, prior: Prior | None = None, **plan: object
+    launcher: ScriptedLauncher, *, budget_s: float | None = None, noise: Noise = NOISE, **plan: object
 ) -> SequentialTest:
     """Return a sequential test of the incumbent FAST against the default SLOW."""
     contenders = [
         Contender(names=(INCUMBENT,), setting=FAST, deployment=Deployment()),
         Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
     ]
-    began_s = launcher.now()
-    return SequentialTest(
-        contenders=contenders,
-        launcher=launcher,
-        plan=replace(FinalsPlan(), **plan),
-        objective=Objective.THROUGHPUT,
-        prior=prior,
-        rng=np.random.default_rng(0),
-        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
-    )
+    common = rounds_of(launcher, budget_s=budget_s, **plan)
+    return SequentialTest(contenders=contenders, common=common, objective=Objective.THROUGHPUT, noise=noise)
 
 
 def test_a_clear_difference_ends_at_the_first_look() -> None:
     finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     finals_test.run()
-    assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 3)
+    assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 2)
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
     assert finals_test.levels["tf-default"] > 0.99  # the first of forty looks
 
@@ -118,7 +121,7 @@ def mobilenet(**noise: float) -> ScriptedLauncher:
 
 @pytest.mark.parametrize("budget_s", [1.0, 60.0])
 def test_two_rounds_of_a_large_difference_are_enough_where_the_noise_is_known(budget_s: float) -> None:
-    finals_test = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=budget_s, prior=PRIOR)
+    finals_test = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=budget_s)
     finals_test.run()
     assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 2)
     verdict = finals_test.verdicts()["tf-default"]
@@ -126,16 +129,14 @@ def test_two_rounds_of_a_large_difference_are_enough_where_the_noise_is_known(bu
     assert verdict.low > 1.5
     warnings = evidence.round_warnings(finals_test.rounds, decided=True)
     assert Code.FEW_ROUNDS not in {each.code for each in warnings}
-    unknown = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=1.0)
+    unknown = sequential(mobilenet(noise=0.03, process_noise=0.01), budget_s=1.0, noise=PRIOR_NOISE, passes=1)
     unknown.run()
     assert (unknown.n_rounds, unknown.verdicts()["tf-default"].code) == (2, VerdictCode.UNDECIDED)
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.03])
 def test_two_rounds_of_equal_settings_that_agree_by_chance_decide_nothing(gain: float) -> None:
-    finals_test = sequential(
-        ScriptedLauncher(rate=lambda s: 20.0 * (1 + gain * (s == FAST))), budget_s=1.0, prior=PRIOR
-    )
+    finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * (1 + gain * (s == FAST))), budget_s=1.0)
     finals_test.run()
     assert finals_test.n_rounds == 2
     verdict = finals_test.verdicts()["tf-default"]
@@ -143,30 +144,103 @@ def test_two_rounds_of_equal_settings_that_agree_by_chance_decide_nothing(gain: 
     assert verdict.low < 1 < verdict.high
 
 
-def test_stored_finals_are_read_with_the_prior_that_they_had_and_earlier_ones_without_any() -> None:
-    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.03), max_rounds=4, prior=PRIOR)
+def test_stored_finals_are_read_with_the_noise_that_they_had_and_earlier_ones_as_they_were() -> None:
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.03), max_rounds=4)
     finals_test.run()
-    held = {
+    stored = {
         "contenders": [each.to_dict() for each in finals_test.contenders],
         "rounds": [each.to_dict() for each in finals_test.rounds],
         "levels": finals_test.levels,
         "ended": finals_test.end_reason,
     }
 
-    def told(**more: object) -> FinalsEstimates:
-        return StoredFinals.from_dict(held | more).estimates(Objective.THROUGHPUT)
+    def estimates(**more: object) -> FinalsEstimates:
+        return StoredFinals.from_dict(stored | more).estimates(Objective.THROUGHPUT)
 
-    again, held_ones = told(prior=asdict(PRIOR)), finals_test.estimates()
-    assert asdict(again.log_ratio("tf-default", INCUMBENT)) == pytest.approx(
-        asdict(held_ones.log_ratio("tf-default", INCUMBENT)), rel=1e-4
-    )
-    assert again.log_ratio("tf-default", INCUMBENT).df == PRIOR.df + 3
+    again, before = estimates(noise=asdict(NOISE)), finals_test.estimates()
+    log_ratio = again.log_ratio("tf-default", INCUMBENT)
+    assert asdict(log_ratio) == pytest.approx(asdict(before.log_ratio("tf-default", INCUMBENT)), rel=1e-4)
+    assert 3 < log_ratio.df < 4 + 4 + 3
     assert again.verdict("tf-default", INCUMBENT).code is finals_test.verdicts()["tf-default"].code
-    x = told().y[:, 0] - told().y[:, 1]
-    for earlier in (told(), told(prior=None)):
+    x = estimates().y[:, 0] - estimates().y[:, 1]
+    for earlier in (estimates(), estimates(prior=None)):
         assert earlier.log_ratio("tf-default", INCUMBENT) == estimate(x)
+    prior = estimates(prior={"sd": 0.02, "df": 1.0}).log_ratio("tf-default", INCUMBENT)
+    assert prior == Prior(sd=0.02, df=1.0).moderate(estimate(x))
     with pytest.raises(ValueError, match="sd"):
-        told(prior={"df": 1.0})
+        estimates(prior={"df": 1.0})
+
+
+def test_tests_have_rounds_in_common_and_each_contender_runs_once() -> None:
+    """Several processes and one against the default: three run, and of what is decided nothing runs any more."""
+    group, rates = THIRD, {FAST: 21.0, SLOW: 20.0, THIRD: 30.0}
+    launcher = ScriptedLauncher(rate=rates.__getitem__, noise=0.005)
+    common = rounds_of(launcher)
+    one = replace_common(sequential(launcher), common)
+    several = SequentialTest(
+        contenders=[
+            Contender(names=(GROUP,), setting=group, deployment=Deployment()),
+            Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
+            Contender(names=(ONE_PROCESS,), setting=FAST, deployment=Deployment()),
+        ],
+        common=common,
+        objective=Objective.THROUGHPUT,
+        noise=NOISE,
+    )
+    hold_rounds([several, one], common)
+    assert several.verdicts()["tf-default"].code is VerdictCode.BETTER
+    assert several.verdicts()[ONE_PROCESS].code is VerdictCode.BETTER  # which ran anyway
+    assert one.verdicts()["tf-default"].code is VerdictCode.BETTER
+    assert sorted(several.rounds[0].slices) == sorted([GROUP, "tf-default", ONE_PROCESS])
+    assert sorted(one.rounds[0].slices) == sorted([INCUMBENT, "tf-default"])
+    assert one.rounds[0].slices[INCUMBENT] == several.rounds[0].slices[ONE_PROCESS]
+    assert len(launcher.launched) == sum(len(held.slices) for held in common.held)
+    assert len(common.held[0].slices) == 3
+    assert len(common.held) == max(len(several.rounds), len(one.rounds))
+
+
+def replace_common(test: SequentialTest, common: Rounds) -> SequentialTest:
+    test.common = common
+    return test
+
+
+def test_rounds_go_on_until_the_interval_is_as_narrow_as_it_is_wanted() -> None:
+    def held(half_width: float | None, budget_s: float) -> SequentialTest:
+        launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.08, seed=4)
+        finals_test = sequential(launcher, budget_s=budget_s)
+        finals_test.half_width = half_width
+        finals_test.run()
+        return finals_test
+
+    verdict, narrow, short = held(None, 900.0), held(0.03, 900.0), held(0.03, 60.0)
+    assert verdict.n_rounds < narrow.n_rounds
+    assert [each.end_reason for each in (verdict, narrow, short)] == ["decided"] * 3
+    widths = [np.log(v.high / v.low) / 2 for v in (each.verdicts()["tf-default"] for each in (narrow, short))]
+    assert widths[0] <= 0.03 < widths[1]
+
+
+def test_a_test_that_follows_another_has_what_that_left_of_the_error() -> None:
+    first = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.3), max_rounds=8)
+    first.run(n_rounds=4)
+    assert first.spent == pytest.approx(0.05 * (4 / 8) ** 2)
+    first.run()
+    assert first.spent == pytest.approx(0.05)
+
+
+def test_a_pass_that_stalls_says_less_and_rounds_that_agree_by_chance_are_not_believed() -> None:
+    rng = np.random.default_rng(2)
+    rounds = [0.1 + rng.normal(0, 0.01, 4) for _ in range(4)]
+    plain = log_ratio_of_rounds(rounds, NOISE)
+    stalled = log_ratio_of_rounds([np.append(rounds[0][:3], 0.7), *rounds[1:]], NOISE)
+    assert stalled.mean == pytest.approx(plain.mean, abs=0.005)
+    assert stalled.se < 2 * plain.se
+    assert 3 + 1 < plain.df < 3 + 4 + 12
+    same = log_ratio_of_rounds([each - each.mean() for each in rounds], NOISE)
+    assert same.se > 0.5 * plain.se
+    assert np.isinf(log_ratio_of_rounds(rounds[:1], NOISE).se)
+    one_pass = [each[:1] for each in rounds]
+    assert log_ratio_of_rounds(one_pass, PRIOR_NOISE) == estimate([float(each[0]) for each in one_pass])
+    assert log_ratio_of_rounds(one_pass, NOISE).df == 1 + 3
 
 
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +248,10 @@ def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(passes, "suspended_s", lambda: next(naps))
     finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     finals_test.run()
-    assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0, 0]
-    assert finals_test.n_rounds == 3
+    assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0]
+    assert finals_test.n_rounds == 2
     names, y = finals.log_rates(finals_test.rounds, finals_test.contenders, Objective.THROUGHPUT)
-    assert y.shape == (3, 2)
+    assert y.shape == (2, 2)
     assert names == [INCUMBENT, "tf-default"]
     again = Round.from_dict(finals_test.rounds[1].to_dict())
     assert (again.interruptions, again.slices.keys()) == (
@@ -258,8 +332,8 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "run_round", run_round)
         finals_test.run()
-    assert len(finals_test.rounds) == 4
-    assert finals_test.estimates().log_ratio("tf-default", INCUMBENT).n == 3
+    assert len(finals_test.rounds) == 3
+    assert finals_test.estimates().log_ratio("tf-default", INCUMBENT).n == 2
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
 
 
@@ -342,15 +416,12 @@ def of_four(
     """Return a sequential test of the incumbent FAST against the default SLOW and two rivals, THIRD and FOURTH."""
     launcher = ScriptedLauncher(rate=rate, **more)  # type: ignore[arg-type]
     settings = {INCUMBENT: FAST, "tf-default": SLOW, "intel": THIRD, "tf-guide": FOURTH}
-    began_s = launcher.now()
+    common = rounds_of(launcher, budget_s=budget_s)
+    common.fork_launchers = [launcher] * replicas
     finals_test = SequentialTest(
         contenders=[Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()],
-        launcher=launcher,
-        fork_launchers=[launcher] * replicas,
-        plan=FinalsPlan(),
+        common=common,
         objective=Objective.THROUGHPUT,
-        rng=np.random.default_rng(0),
-        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
     )
     return finals_test, launcher
 
@@ -397,13 +468,13 @@ def test_time_that_nobody_else_needs_is_for_one_rival(leaves_time: bool, more: s
     """The default is decided soon, and there is no time for eight rounds more."""
     finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
     finals_test.leaves_time = leaves_time
-    finals_test.run_round(finals_test.contenders[:2])
+    finals_test.run(n_rounds=1)
     round_s = launcher.now()
-    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, budget_s=8.5 * round_s)
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, budget_s=7 * round_s)
     finals_test.leaves_time = leaves_time
     finals_test.run()
     assert {name for name in finals_test.levels if name != "tf-default"} == more
-    assert launcher.now() <= 8.5 * round_s
+    assert launcher.now() <= 7 * round_s
 
 
 def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
@@ -413,15 +484,15 @@ def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
     better.run()
     assert equal.verdicts()["tf-default"].code is VerdictCode.NO_DIFFERENCE
     assert better.verdicts()["tf-default"].code is VerdictCode.BETTER
-    assert equal.alpha(equal.pairwise["intel"]) == pytest.approx(0.1 * 0.05 / 2)
-    assert better.alpha(better.pairwise["intel"]) == pytest.approx(0.05 / 2)
-    assert equal.alpha(equal.pairwise["tf-default"]) == pytest.approx(0.9 * 0.05)
+    assert equal.alpha_of(equal.pairwise["intel"]) == pytest.approx(0.1 * 0.05 / 2)
+    assert better.alpha_of(better.pairwise["intel"]) == pytest.approx(0.05 / 2)
+    assert equal.alpha_of(equal.pairwise["tf-default"]) == pytest.approx(0.9 * 0.05)
 
 
 def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_turn() -> None:
     finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
     twins = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1 + i) for i in range(2)]
-    finals_test.fork_launchers = twins  # type: ignore[assignment]
+    finals_test.common.fork_launchers = twins  # type: ignore[assignment]
     finals_test.run()
     assert [round_.fresh for round_ in finals_test.rounds[:4]] == [True, False, False, False]
     assert all(replica.launched for replica in twins)
@@ -431,8 +502,8 @@ def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_tur
 def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
     lines: list[str] = []
     finals_test, launcher = of_four(lambda _: 20.0, noise=0.004)
-    finals_test.fork_launchers = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
-    finals_test.notify = lines.append
+    finals_test.common.fork_launchers = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
+    finals_test.common.notify = lines.append
     finals_test.run()
     assert FORKS_DIFFER.text in lines[0]
     assert [FORKS_DIFFER in r.interruptions for r in finals_test.rounds] == [not r.fresh for r in finals_test.rounds]
@@ -445,12 +516,10 @@ def test_forks_serve_once_a_fresh_round_counts() -> None:
     """Without one there is nothing that they could be checked against."""
     failing = {SLOW: Status.CRASHED}
     finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures=failing)
-    finals_test.fork_launchers = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
-    finals_test.open_tests([finals_test.contenders[1]])
-    finals_test.run_round(finals_test.active_contenders())
+    finals_test.common.fork_launchers = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
+    finals_test.run(n_rounds=1)
     failing.clear()  # it was an accident
-    finals_test.run_round(finals_test.active_contenders())
-    finals_test.run_round(finals_test.active_contenders())
+    finals_test.run(n_rounds=2)
     assert [round_.fresh for round_ in finals_test.rounds] == [True, True, False]
 
 
@@ -458,8 +527,8 @@ def test_finals_do_not_end_while_forks_are_under_suspicion() -> None:
     """The time is used up with five rounds; the sixth asks fresh processes once more."""
     finals_test, _ = of_four(lambda _: 20.0, noise=0.004)
     forks = ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)
-    finals_test.fork_launchers = [forks]  # type: ignore[list-item]
-    finals_test.left_s = lambda: 1e3 if len(finals_test.rounds) < 5 else 0.0
+    finals_test.common.fork_launchers = [forks]  # type: ignore[list-item]
+    finals_test.common.left_s = lambda: 1e3 if len(finals_test.rounds) < 5 else 0.0
     finals_test.run()
     assert [round_.fresh for round_ in finals_test.rounds] == [True, False, False, False, False, True]
     assert finals_test.verdicts()["tf-default"].code is not VerdictCode.BETTER
@@ -497,11 +566,11 @@ def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_proce
             return super().launch(setting, Deployment())
 
     finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
-    finals_test.fork_launchers = [Dying(rate=launcher.rate, noise=0.01)]
-    finals_test.notify = lines.append
+    finals_test.common.fork_launchers = [Dying(rate=launcher.rate, noise=0.01)]
+    finals_test.common.notify = lines.append
     finals_test.run()
     assert lines == ["the finals continue with fresh interpreters: the fork server crashed twice"]
-    assert [r.fresh for r in finals_test.rounds[:4]] == [True, False, False, True]
+    assert [r.fresh for r in finals_test.rounds[:4]] == [True, False, True, True]
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
 
 
@@ -586,14 +655,7 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         Contender(names=(B,), setting=FAST, deployment=Deployment()),
         Contender(names=(A,), setting=SLOW, deployment=Deployment()),
     ]
-    finals_test = SequentialTest(
-        contenders=contenders,
-        launcher=launcher,
-        plan=FinalsPlan(),
-        objective=Objective.THROUGHPUT,
-        rng=np.random.default_rng(0),
-        left_s=lambda: None,
-    )
+    finals_test = SequentialTest(contenders=contenders, common=rounds_of(launcher), objective=Objective.THROUGHPUT)
     finals_test.run()
     return Comparison(
         a=ComparedSetting(name="tf-default", setting=SLOW, deployment=Deployment()),

@@ -83,15 +83,17 @@ def test_looking_after_each_round_is_not_wrong_more_often() -> None:
     assert naive / n > 0.10
 
 
-@pytest.mark.parametrize("noisier", [1.0, 3.0])
+@pytest.mark.parametrize("noisier", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("rounds", [2, 5, 12])
-def test_moderated_intervals_cover_an_incumbent_that_scatters_more_than_the_noise_says(
+def test_moderated_intervals_cover_an_incumbent_whose_processes_differ_more_than_the_noise_says(
     rounds: int, noisier: float
 ) -> None:
-    """All intervals of the looks from the second round on hold the truth in 94 % of 4,000 made finals at least."""
+    """All intervals of the looks from the second round on hold the truth in 94 % of 4,000 made finals at least.
+
+    What slices scatter by the passes of the rounds show themselves, so that they do not scatter here.
+    """
     noise = Noise(block_sd=0.0, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
-    prior = noise.round_prior(slices=4)
-    assert prior is not None
+    prior = noise.round_prior(slices=4, df=9.0)
     rng, n = np.random.default_rng(3), 4000
     x = 0.01 * (noisier * rng.standard_normal((n, rounds)) - rng.standard_normal((n, rounds)))
     looks = AlphaSpending(first_look=2, planned_looks=rounds, alpha=0.85 * 0.05, rho=2.0)

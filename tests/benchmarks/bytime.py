@@ -97,6 +97,7 @@ class Machine:
 
 class MadeProcess:
     peak_memory_bytes = None
+    answers_on = ()
 
     def __init__(self, machine: Machine, setting: Setting, loaded_s: float) -> None:
         self._machine, self._setting, self._loaded_s = machine, setting, loaded_s

@@ -133,6 +133,7 @@ class ReplayProcess:
     """One replayed process."""
 
     peak_memory_bytes = None
+    answers_on = ()
 
     def __init__(self, host: ReplayLauncher, setting: Setting, process_effect: float) -> None:
         self._host = host

@@ -32,6 +32,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
+from tuner.measure.rounds import Rounds
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -205,16 +206,14 @@ def _finals(
     decided = Decided()
     costs = [Cost(start_s=FORK_START_S, step_s=8 / ITEMS_S)] * 2
     plan = choose_passes(FinalsPlan(), noise, costs, left_s=finals_s, resident=None)
-    test = SequentialTest(
-        contenders=contenders,
+    common = Rounds(
         launcher=_Starting(launcher, FRESH_START_S),
         fork_launchers=[_Starting(launcher, FORK_START_S)],
         plan=plan,
-        prior=noise.round_prior(slices=plan.independent_slices),
-        objective=Objective.THROUGHPUT,
         rng=rng,
         left_s=lambda: finals_s - (launcher.now() - began_s),
     )
+    test = SequentialTest(contenders=contenders, common=common, noise=noise, objective=Objective.THROUGHPUT)
 
     def after_round() -> None:
         nonlocal decided
@@ -289,13 +288,10 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         contenders=[
             Contender(names=(n,), setting=s, deployment=Deployment()) for n, s in zip(names, settings, strict=True)
         ],
-        launcher=launcher,
-        plan=FinalsPlan(passes=1, max_rounds=rounds),
-        prior=COVERAGE_NOISE.round_prior(slices=2),
+        common=Rounds(launcher=launcher, plan=FinalsPlan(passes=2, max_rounds=rounds), rng=rng, left_s=lambda: None),
+        noise=COVERAGE_NOISE,
         objective=Objective.THROUGHPUT,
         margin=1e-9,  # so that nothing ends before its last round but what is shown to differ
-        rng=rng,
-        left_s=lambda: None,
     )
     test.run()
     outside = [

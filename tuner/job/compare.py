@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from msgspec import convert, structs
@@ -27,12 +27,14 @@ from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
+from tuner.measure.rounds import Rounds
 from tuner.measure.warning import DISTURBING, Code, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.stats.estimate import estimate
+from tuner.stats.noise import PRIOR_NOISE
 from tuner.study.record import now
 from tuner.trial.outcome import Status, way_out
 from tuner.workload.feed import InputFacts
@@ -70,6 +72,7 @@ class Comparison:
             "began": self.began,
             "contenders": [contender.to_dict() for contender in _contenders(self.a, self.b)],
             "rounds": [round_.to_dict() for round_ in self.rounds],
+            "noise": asdict(PRIOR_NOISE),
             "conditions": self.conditions.to_dict(),
         }
 
@@ -128,19 +131,17 @@ def measure(
         servers.search_launcher()  # it comes up while the model is exported
         launcher = job.launcher(notify=events.notice)
         replicas = servers.finals_launchers(contenders)
-        sequential_test = SequentialTest(
-            contenders=contenders,
+        rounds = Rounds(
             launcher=launcher,
             fork_launchers=replicas,
             plan=_plan(job, forks=bool(replicas)),
-            objective=job.objective,
-            margin=margin,
             rng=np.random.default_rng(),
             left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
             notify=events.notice,
         )
+        sequential_test = SequentialTest(contenders=contenders, common=rounds, objective=job.objective, margin=margin)
         sequential_test.run(
-            lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], sequential_test.left_s())
+            lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], rounds.left_s())
         )
     conditions = job.seen.added_to(watch.conditions())
     check_ran(sequential_test.rounds)

@@ -264,6 +264,28 @@ def log_rates(
     return names, y
 
 
+def pass_log_ratios(rounds: Sequence[Round], a: Contender, b: Contender, objective: Objective) -> list[Array]:
+    """Return the log-ratios of `b` to `a` in each round that counts and in which both ran, shapes (passes,).
+
+    Where the two did not live together, all their slices of a round are one pass: a drift between them is in all.
+    """
+    counted = [each for each in rounds if not each.interruptions]
+    costs = waking(each for r in counted for slices in r.slices.values() for each in slices)
+    both = [r for r in counted if {a.names[0], b.names[0]} <= set(r.slices)]
+    log_ratios = []
+    for round_ in both:
+        first, second = round_.slices[a.names[0]], round_.slices[b.names[0]]
+        x, y = (
+            np.array([objective.log_rate(each, c.setting.batch_size, costs) for each in slices])
+            for c, slices in ((a, first), (b, second))
+        )
+        if first[0].start_s < second[-1].start_s and second[0].start_s < first[-1].start_s:
+            log_ratios.append(np.asarray((y - x).reshape(-1, 2).mean(axis=1)))
+        else:
+            log_ratios.append(np.array([y.mean() - x.mean()]))
+    return log_ratios
+
+
 def noise_between(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> Noise:
     """Return how the ratios of contenders to the first scatter within rounds and between them; the prior where few ran.
 

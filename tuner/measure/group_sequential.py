@@ -21,29 +21,27 @@ and α_2 is shared by the rivals evenly (Bonferroni). So the probability that an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.errors import TunerError
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
-from tuner.measure.planning import PRIMARY_TIME, FinalsPlan
+from tuner.measure.planning import PRIMARY_TIME
 from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.rounds import Rounds, in_common, is_among, part_of
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, p_of_equal_means
-from tuner.stats.moderation import Prior
+from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.sequential import AlphaSpending
-from tuner.trial.launcher import Launcher
-
-Notify = Callable[[str], None]
 
 MIN_ROUNDS = 2
 """The fewest rounds that have an interval."""
-_ALPHA = 0.05
+ALPHA = 0.05
+"""The error of all comparisons of a test together."""
 _PRIMARY_SHARE = 0.9  # of α
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
 # rounds: the real error exceeds the spent one by up to 20 % (200,000 simulated tests of 2 to 40 rounds), so 15 % less
@@ -79,6 +77,19 @@ class PairwiseTest:
         """Return whether another round could still change the verdict."""
         return not self.cannot_run and not self.is_alpha_spent and self.verdict.code is VerdictCode.UNDECIDED
 
+    def is_wide(self, half_width: float | None) -> bool:
+        """Return whether another round could still make the interval of a decided comparison as narrow as wanted."""
+        low, high = self.verdict.low, self.verdict.high
+        if half_width is None or low is None or high is None or self.is_alpha_spent or self.cannot_run:
+            return False
+        return not self.is_open and math.log(high / low) / 2 > half_width
+
+    def spent(self, alpha: float, n: int) -> float:
+        """Return how much of `alpha` the looks so far have spent, the last of them after `n` rounds."""
+        if self.planned_rounds is None:
+            return 0.0
+        return alpha if self.is_alpha_spent else alpha * min(1.0, n / self.planned_rounds) ** _RHO
+
     def analyse(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
         """Run the interim analysis after one more round; the `last` one spends the rest of `alpha`.
 
@@ -102,27 +113,26 @@ class SequentialTest:
     """The rounds so far, and what they say.
 
     The first contender is the incumbent, the second the framework's default: theirs is the primary comparison. The
-    others are rivals, in the order in which they are to be compared with. Processes of the first round are fresh, from
-    `launcher`; those of the others come from the `fork_launchers` in turn, where there are any, and their rounds do not
-    count where the fresh ones contradict them. `left_s` gives the time that is left (s, None without a limit).
+    others are rivals, in the order in which they are to be compared with. Processes of the first round are fresh; those
+    of the others may be forked, and their rounds do not count where the fresh ones contradict them.
     """
 
     contenders: Sequence[Contender]
-    launcher: Launcher
-    plan: FinalsPlan
+    common: Rounds
+    """What holds the rounds, for this test alone or for several."""
     objective: Objective
-    rng: np.random.Generator
-    left_s: Callable[[], float | None]
-    fork_launchers: Sequence[Launcher] = ()
     margin: float = MARGIN
-    prior: Prior | None = None
-    """What the log-ratio of one round is believed to scatter by. The first look is at two rounds then."""
+    noise: Noise = PRIOR_NOISE
+    """What is known of the noise beside these rounds."""
+    alpha: float = ALPHA
     primary_time: float = PRIMARY_TIME
     """The share of the time that the primary comparison has for itself, unless it is decided before."""
     leaves_time: bool = False
     """Whether others have a use for the time that is left over."""
-    notify: Notify = lambda _: None
+    half_width: float | None = None
+    """How narrow (log) the interval of the primary comparison has to be before rounds end; None if a verdict is all."""
     rounds: list[Round] = field(default_factory=list)
+    """What the rounds say of these contenders."""
     pairwise: dict[str, PairwiseTest] = field(default_factory=dict)
     """Those that were begun, by the first name of the rival."""
     end_reason: str = ""
@@ -132,8 +142,6 @@ class SequentialTest:
     fresh interpreters too.
     """
     _total_s: float | None = None
-    _round_s: dict[int, float] = field(default_factory=dict)
-    """How long (s) the longest round lasted, by its number of contenders."""
 
     @property
     def n_rounds(self) -> int:
@@ -154,7 +162,7 @@ class SequentialTest:
             incumbent=self.contenders[0].names[0],
             levels=self.levels,
             margin=self.margin,
-            prior=self.prior,
+            noise=self.noise,
         )
 
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -163,26 +171,28 @@ class SequentialTest:
         return {c.names[0]: by_rival.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
     def run(self, after_round: Callable[[], None] = lambda: None, *, n_rounds: int | None = None) -> None:
-        """Hold the rounds of both stages, or go on with them; `after_round` is called after each.
+        """Hold the rounds of both stages for this test alone; see `hold_rounds`."""
+        hold_rounds([self], self.common, after_round, n_rounds=n_rounds)
 
-        `n_rounds` are held at most: what is open then can go on in another call.
-        """
-        n_before = len(self.rounds)
-        self._total_s = self.left_s()
+    def begin(self) -> None:
+        """Open the primary comparison, or go on with what is open."""
+        self._total_s = self.common.left_s()
         self.open_tests([self.contenders[1]])
+        if self.end_reason == "decided" and self._primary.is_wide(self.half_width):
+            self.end_reason = ""
         if self.end_reason == "decided" and len(self.pairwise) < len(self.contenders) - 1:
             self.end_reason = ""  # there are rivals that were not here before
             self.open_tests(self._worthwhile_rivals())
             if not any(each.is_open for each in self.pairwise.values()):
                 self.end_reason = "time"
-        while not self.end_reason and (n_rounds is None or len(self.rounds) < n_before + n_rounds):
-            self.run_round(self.active_contenders())
-            self._interim_analysis()
-            if not self.end_reason and self._is_time_for_rivals():
-                self.open_tests(self._worthwhile_rivals())
-            if not self.end_reason and not any(each.is_open for each in self.pairwise.values()):
-                self.end_reason = self._end_reason()
-            after_round()
+
+    def look(self) -> None:
+        """Run the interim analysis after a round, and decide who runs in the next one, if there is one."""
+        self._interim_analysis()
+        if not self.end_reason and self._is_time_for_rivals():
+            self.open_tests(self._worthwhile_rivals())
+        if not self.end_reason and len(self.active_contenders()) == 1:
+            self.end_reason = self._end_reason()
 
     # ---- who runs ---------------------------------------------------------------------------------------------
 
@@ -194,13 +204,15 @@ class SequentialTest:
     def _rivals(self) -> Sequence[Contender]:
         return self.contenders[2:]
 
-    def open_tests(self, rivals: Sequence[Contender]) -> None:
+    def open_tests(self, rivals: Iterable[Contender]) -> None:
         for rival in rivals:
             self.pairwise.setdefault(rival.names[0], PairwiseTest(rival=rival.names[0]))
 
     def active_contenders(self) -> list[Contender]:
-        """Return the incumbent and those with which its comparison is open."""
+        """Return the incumbent and those with which its comparison is open, or the interval of the primary too wide."""
         names = {name for name, match in self.pairwise.items() if match.is_open}
+        if self._primary.is_wide(self.half_width):
+            names.add(self._primary.rival)
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
 
     def _is_time_for_rivals(self) -> bool:
@@ -215,9 +227,9 @@ class SequentialTest:
             return True
         if len(self.pairwise) > 1:
             return False
-        left_s = self.left_s()
+        left_s = self.common.left_s()
         if self._total_s is None or left_s is None:
-            return len(self.rounds) >= self.primary_time * self.plan.max_rounds
+            return len(self.rounds) >= self.primary_time * self.common.plan.max_rounds
         return left_s <= (1 - self.primary_time) * self._total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
@@ -225,102 +237,66 @@ class SequentialTest:
 
         Where nothing is open and nobody else needs the time, one of them: an interval is worth more than none.
         """
-        left_s, n_active = self.left_s(), len(self.active_contenders())
+        left_s, n_active = self.common.left_s(), len(self.active_contenders())
         rivals = [c for c in self._rivals if c.names[0] not in self.pairwise]
         if left_s is None:
             return rivals
-        n = sum(_MIN_RIVAL_ROUNDS * self._expected_round_s(n_active + k) <= left_s for k in range(1, len(rivals) + 1))
-        if n_active == 1 and not self.leaves_time and _MIN_ONLY_RIVAL_ROUNDS * self._expected_round_s(2) <= left_s:
+        n = sum(_MIN_RIVAL_ROUNDS * self.common.expected_s(n_active + k) <= left_s for k in range(1, len(rivals) + 1))
+        if n_active == 1 and not self.leaves_time and _MIN_ONLY_RIVAL_ROUNDS * self.common.expected_s(2) <= left_s:
             n = max(n, 1)
         return rivals[:n]
 
-    def _expected_round_s(self, n: int) -> float:
-        """Return about how long a round of `n` contenders lasts, by those that were held."""
-        return max((seconds * n / k for k, seconds in self._round_s.items()), default=0.0)
-
-    # ---- rounds -----------------------------------------------------------------------------------------------
-
-    def run_round(self, contenders: Sequence[Contender]) -> None:
-        began_s = self.launcher.now()
-        self.rounds.append(self._run(contenders))
-        if self.rounds[-1].one_at_a_time:
-            self.plan = replace(self.plan, max_resident=1)
-        lasted_s = self.launcher.now() - began_s
-        if len(self.rounds) > 1 and self.rounds[-1].fresh != self.rounds[-2].fresh:
-            self._round_s.clear()  # fresh interpreters take longer to start than forked ones
-        n = len(contenders)
-        self._round_s[n] = max(self._round_s.get(n, 0.0), lasted_s)
-
-    def _run(self, contenders: Sequence[Contender]) -> Round:
-        """Return a round: fresh interpreters until one of them counts, and where there is nothing to fork from."""
-        if self.fork_launchers and self._has_fresh_round() and not self._forks_suspected:
-            replica = self.fork_launchers[(len(self.rounds) - 1) % len(self.fork_launchers)]
-            try:
-                return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
-            except TunerError as error:  # a fork server that is gone is no reason to end what fresh interpreters can do
-                self.fork_launchers = ()
-                self.notify(f"the finals continue with fresh interpreters: {error.message}")
-        return finals.run_round(contenders, self.launcher, self.plan, self.rng)
-
-    def _has_fresh_round(self) -> bool:
-        """Return whether the forks have something to be checked against."""
-        return bool(len(self._primary_log_ratios([r for r in self.rounds if r.fresh and not r.interruptions])))
-
     # ---- what they say ----------------------------------------------------------------------------------------
+
+    @property
+    def needs_fresh(self) -> bool:
+        """Return whether the next round has to be of fresh interpreters, which forks are checked against."""
+        counted = [each for each in self.rounds if each.fresh and not each.interruptions]
+        return self._forks_suspected or not len(self._primary_log_ratios(counted))
 
     def _interim_analysis(self) -> None:
         """Run the interim analysis of every open comparison, and decide whether this was the last round.
 
         Where forks are under suspicion there is a fresh round more, whatever the time.
         """
-        self._check_replicas()
         n_interrupted = len(self.rounds) - self.n_rounds
         if n_interrupted > _MAX_INTERRUPTED_ROUNDS + self._n_discarded_forked_rounds():
             self.end_reason = "time"
         elif self._forks_suspected:
             return
         finals_estimates = self.estimates()
-        waiting = [each for each in self.pairwise.values() if each.is_open]
-        left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
-        more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
+        waiting = [each for each in self.pairwise.values() if each.is_open or each.is_wide(self.half_width)]
+        more, max_rounds = self.common.n_more(), self.common.plan.max_rounds
         estimates = {each.rival: finals_estimates.log_ratio(each.rival, finals_estimates.incumbent) for each in waiting}
         n_rounds = max((0 if estimate is None else estimate.n for estimate in estimates.values()), default=0)
-        last = not more or n_rounds >= self.plan.max_rounds or bool(self.end_reason)
-        first = self.plan.min_rounds if self.prior is None else MIN_ROUNDS
+        # Rounds of one pass say nothing of their noise: two that agree may do so by chance.
+        first = MIN_ROUNDS if self.noise.n_pairs or self.common.plan.passes > 1 else self.common.plan.min_rounds
+        last = not more or n_rounds >= max_rounds or bool(self.end_reason)
         for each in waiting:
             estimate = estimates[each.rival]
             each.cannot_run = estimate is None and self._cannot_run(each.rival)
             n = 0 if estimate is None else estimate.n
             if estimate is None or n < MIN_ROUNDS or (n < first and not last):
                 continue
-            each.planned_rounds = each.planned_rounds or self._planned(n, left_s)
-            alpha = _STUDENT_ALPHA_FACTOR * self.alpha(each)
+            # A few more than by their duration so far: where more come, their error is spent already.
+            planned = min(max_rounds, n + math.ceil(_PLANNED_ROUNDS_FACTOR * more))
+            each.planned_rounds = each.planned_rounds or planned
+            alpha = _STUDENT_ALPHA_FACTOR * self.alpha_of(each)
             each.analyse(estimate, first=first, alpha=alpha, margin=self.margin, last=last)
         if n_rounds >= MIN_ROUNDS and not more:
             self.end_reason = "time"
-        elif n_rounds >= self.plan.max_rounds:
+        elif n_rounds >= max_rounds:
             self.end_reason = "rounds"
         if self.end_reason and not any(each.is_open for each in self.pairwise.values()):
             self.end_reason = self._end_reason()
 
-    def _planned(self, n: int, left_s: float | None) -> int:
-        """Return how many rounds of two there would be at most, `n` among them.
-
-        A few more than by their duration so far: where more come, their error is spent already.
-        """
-        if left_s is None:
-            return self.plan.max_rounds
-        return min(
-            self.plan.max_rounds, n + math.ceil(_PLANNED_ROUNDS_FACTOR * left_s / max(self._expected_round_s(2), 1e-9))
-        )
-
-    def alpha(self, pairwise_test: PairwiseTest) -> float:
+    def alpha_of(self, pairwise_test: PairwiseTest) -> float:
         """Return the error that a match may spend in all; see the module's notes on multiplicity."""
         if not self._rivals:
-            return _ALPHA
+            return self.alpha
         if pairwise_test is self._primary:
-            return _PRIMARY_SHARE * _ALPHA
-        rivals_alpha = _ALPHA if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_SHARE) * _ALPHA
+            return _PRIMARY_SHARE * self.alpha
+        rivals_alpha = self.alpha if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_SHARE) * self.alpha
         return rivals_alpha / len(self._rivals)
 
     def _cannot_run(self, rival: str) -> bool:
@@ -339,24 +315,30 @@ class SequentialTest:
             return self.end_reason or "time"
         return "decided" if len(self.pairwise) == len(self.contenders) - 1 else "time"
 
+    @property
+    def spent(self) -> float:
+        """Return how much of the error has been spent on the primary comparison: a test that follows has the rest."""
+        return self._primary.spent(self.alpha_of(self._primary), self.n_rounds)
+
     # ---- fresh and forked -------------------------------------------------------------------------------------
 
-    def _check_replicas(self) -> None:
-        """Let rounds of forked processes no longer count where the fresh ones contradict them."""
+    def contradicts_forks(self) -> bool:
+        """Return whether forked processes differ from fresh ones; those of one round alone make the next one fresh."""
         counted = [round_ for round_ in self.rounds if not round_.interruptions]
-        groups = ([r for r in counted if r.fresh], [r for r in counted if not r.fresh])
-        fresh, forked = (self._primary_log_ratios(group) for group in groups)
+        fresh, forked = (
+            self._primary_log_ratios([r for r in counted if r.fresh is is_fresh]) for is_fresh in (True, False)
+        )
         differs = differ_significantly(fresh, forked)
         self._forks_suspected = differs and len(fresh) == 1
-        if differs and not self._forks_suspected:
-            self.fork_launchers = ()
-            self.notify(
-                f"{FORKS_DIFFER.text}: their rounds are discarded, and the finals continue with fresh interpreters"
-            )
-            for round_ in groups[1]:
+        return differs and not self._forks_suspected
+
+    def discard_forks(self) -> None:
+        """Let rounds of forked processes no longer count."""
+        for round_ in self.rounds:
+            if not round_.fresh and not round_.interruptions:
                 round_.interruptions.append(FORKS_DIFFER)
-            for match in self.pairwise.values():
-                match.reset()
+        for match in self.pairwise.values():
+            match.reset()
 
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
@@ -367,6 +349,44 @@ class SequentialTest:
 
     def _n_discarded_forked_rounds(self) -> int:
         return sum(round_.is_contradicted for round_ in self.rounds)
+
+
+def hold_rounds(
+    tests: Sequence[SequentialTest],
+    common: Rounds,
+    after_round: Callable[[], None] = lambda: None,
+    *,
+    n_rounds: int | None = None,
+) -> None:
+    """Hold rounds for all tests together until each has ended; `after_round` is called after each round.
+
+    `n_rounds` are held at most: what is open then can go on in another call.
+    """
+    for test in tests:
+        test.begin()
+    n_before = len(common.held)
+    while n_rounds is None or len(common.held) < n_before + n_rounds:
+        open_tests = [test for test in tests if not test.end_reason]
+        if not open_tests:
+            break
+        contenders = in_common([c for test in open_tests for c in test.active_contenders()])
+        for test in open_tests:  # what runs anyway costs nothing to be compared with
+            test.open_tests(rival for rival in test.contenders[1:] if is_among(rival, contenders))
+        held = common.hold(contenders, fresh=any(test.needs_fresh for test in open_tests))
+        for test in open_tests:
+            test.rounds.append(part_of(held, contenders, test.contenders))
+        contradicted = [test for test in open_tests if test.contradicts_forks()]  # each one looks
+        if contradicted:
+            common.fork_launchers = ()
+            common.notify(
+                f"{FORKS_DIFFER.text}: their rounds are discarded, and the finals continue with fresh interpreters"
+            )
+            for test in tests:
+                test.discard_forks()
+        common.n_together = len(contenders)
+        for test in open_tests:
+            test.look()
+        after_round()
 
 
 def differ_significantly(fresh: Array, forked: Array) -> bool:

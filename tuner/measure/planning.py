@@ -19,6 +19,7 @@ TYPICAL_ROUNDS = 10
 PRIMARY_TIME = 0.5
 """Of the time of the finals, at most, so much is the primary comparison's alone."""
 _MIN_PASSES, _MAX_PASSES = 2, 6
+_FEWEST_ROUNDS = 2  # that have an interval, as their passes tell of the noise
 _FRESH_S = 10.0  # so much longer a round of fresh interpreters takes, about: they import the framework
 
 
@@ -98,7 +99,7 @@ def choose_passes(
     def half_width(passes: int) -> float:
         candidate = replace(plan, passes=passes)
         n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
-        if n < plan.min_rounds:
+        if n < _FEWEST_ROUNDS:
             return math.inf
         return noise.half_width(rounds=n, slices=candidate.independent_slices)
 

@@ -16,6 +16,7 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.moderation import Prior
+from tuner.stats.noise import Noise, log_ratio_of_rounds
 
 _MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
@@ -36,8 +37,12 @@ class FinalsEstimates:
     margin: float = MARGIN
     rounding: Mapping[str, float] = field(default_factory=dict)
     """The most by which each mean log rate may be off because a command prints few digits, by first name."""
+    noise: Noise | None = None
+    """What is known of the noise beside these rounds; None in finals of earlier versions."""
     prior: Prior | None = None
-    """What the log-ratio of one round is believed to scatter by, None where that is not known."""
+    """What those of some earlier versions believed that the log-ratio of one round scatters by."""
+    rounds: Sequence[Round] = ()
+    objective: Objective = Objective.THROUGHPUT
 
     @classmethod
     def of_rounds(
@@ -49,7 +54,8 @@ class FinalsEstimates:
         incumbent: str,
         levels: Mapping[str, float],
         margin: float,
-        prior: Prior | None,
+        noise: Noise | None,
+        prior: Prior | None = None,
     ) -> FinalsEstimates:
         """Return what rounds say of contenders."""
         names, y = finals.log_rates(rounds, contenders, objective)
@@ -63,7 +69,10 @@ class FinalsEstimates:
             levels=levels,
             margin=margin,
             rounding={name: rounding(own) for name, own in slices.items()},
+            noise=noise,
             prior=prior,
+            rounds=rounds,
+            objective=objective,
         )
 
     def log_ratio(self, a: str, b: str) -> Estimate | None:
@@ -83,9 +92,16 @@ class FinalsEstimates:
         i, j = self.names.index(a), self.names.index(b)
         if np.isnan(self.y[:, i] + self.y[:, j]).all():
             return None
-        estimate = replace(paired(self.y, i, j), rounding=sum(self.rounding.get(name, 0.0) for name in {a, b}))
+        rounding = sum(self.rounding.get(name, 0.0) for name in {a, b})
+        if self.noise is not None:
+            return replace(self._of_passes(a, b, self.noise), rounding=rounding)
+        estimate = replace(paired(self.y, i, j), rounding=rounding)
         # One round says nothing of what rounds scatter by, whatever is believed of it.
         return estimate if self.prior is None or estimate.n == 1 else self.prior.moderate(estimate)
+
+    def _of_passes(self, a: str, b: str, noise: Noise) -> Estimate:
+        first, second = (next(c for c in self.contenders if c.names[0] == name) for name in (a, b))
+        return log_ratio_of_rounds(finals.pass_log_ratios(self.rounds, first, second, self.objective), noise)
 
     def level(self, a: str, b: str) -> float | None:
         """Return the level of an interval between two contenders: the stricter of those that they have.

@@ -86,8 +86,9 @@ class Prediction(Struct, frozen=True, kw_only=True):
 class StoredFinals:
     """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
 
-    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name. `prior` is what
-    the log-ratio of one round was believed to scatter by, None in checks and in finals of earlier versions.
+    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name. `noise` is what
+    was known of the noise beside the rounds, None in those of earlier versions; some of these have a `prior`, which is
+    what the log-ratio of one round was believed to scatter by.
     """
 
     began: str
@@ -95,6 +96,7 @@ class StoredFinals:
     rounds: list[Round]
     levels: dict[str, float]
     margin: float
+    noise: Noise | None
     prior: Prior | None
     ended: str
 
@@ -113,6 +115,7 @@ class StoredFinals:
             rounds=[Round.from_dict(each) for each in data["rounds"]],
             levels=dict(levels),
             margin=float(data.get("margin", MARGIN)),
+            noise=convert(data.get("noise"), Noise | None),
             prior=convert(data.get("prior"), Prior | None),
             ended=data.get("ended", ""),
         )
@@ -123,7 +126,14 @@ class StoredFinals:
         incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
         levels = {name: level for name, level in self.levels.items() if name != incumbent}
         return FinalsEstimates.of_rounds(
-            self.rounds, contenders, objective, incumbent=incumbent, levels=levels, margin=self.margin, prior=self.prior
+            self.rounds,
+            contenders,
+            objective,
+            incumbent=incumbent,
+            levels=levels,
+            margin=self.margin,
+            noise=self.noise,
+            prior=self.prior,
         )
 
 

@@ -19,6 +19,7 @@ from tuner.trial.outcome import Status
 
 
 def choose_contenders(
+    best: Setting | None,
     trials: Sequence[Trial],
     space: Space,
     noise: Noise,
@@ -29,12 +30,13 @@ def choose_contenders(
 ) -> list[Contender]:
     """Return the contenders: the incumbent, the framework's default, and rivals in the order of what they could say.
 
-    Where the default itself is the best so far, the best of the others stands against it. A simpler setting that may be
-    recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
-    likely, by `posterior`, the posterior mean of each setting that was measured (log-ratio).
+    The incumbent is the `best`. If that is the default itself or None, the best of the others stands against it. A
+    simpler setting that may be recommended in the incumbent's place is the first rival; of the others those come first
+    of which a verdict is likely, by `posterior`, the posterior mean of each setting that was measured (log-ratio).
     """
     void = _void(trials, space.catalogue)
-    best = _best_other(trials, space, posterior, void)
+    if best is None or best == space.reference:
+        best = _best_other(trials, space, posterior, void)
     if best is None:
         return contenders(None, space, without=void)
     settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, posterior=posterior)]

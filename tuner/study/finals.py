@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from tuner.errors import TunerError
 from tuner.measure import interruption
-from tuner.measure.finals import Contender, Round
-from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
+from tuner.measure.finals import Contender
+from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
 from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes, required_time_s
+from tuner.measure.rounds import Rounds, in_common
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -29,14 +30,14 @@ from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
-_SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
-_SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of their own
-_GROUP_SHARE = 0.6  # of the time of all finals, at most, is for those on several processes
-_MIN_GROUP_ROUNDS = 6  # rounds: settings of several processes that there is time for fewer of would stay undecided
+_SHARE = 0.5  # of the time budget, at most, is kept for them
+_MIN_GROUP_ROUNDS = 4  # rounds: settings of several processes that there is time for fewer of would stay undecided
+_HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as that, more rounds are worth little
 _MEMORY_MARGIN = 1.1
 _ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
 _EARLY_ROUNDS = 4  # before the search is over
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
+_LEAST_ALPHA = 0.0025  # of a test that takes the place of another
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
 Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
@@ -45,7 +46,7 @@ Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
 
 @dataclass(slots=True, kw_only=True)
 class Finals:
-    """The finals of one run of a study: of one process, and of several.
+    """The finals of one run of a study: of one process, and of several, in rounds that they have in common.
 
     They begin before the search is over if a setting is so far ahead that a few rounds prove it, and go on after it.
     Fresh processes come from `launcher`; those of the search, `processes`, tell what a start and a step cost.
@@ -61,24 +62,27 @@ class Finals:
     time: Countdown
     events: Events
     seed: int
-    rounds: list[Round] = field(default_factory=list)
-    group_rounds: list[Round] = field(default_factory=list)
-    """The rounds of the finals on several processes."""
     tests: dict[str, SequentialTest] = field(default_factory=dict)
     """Those that were begun in this run, by the key of the record."""
+    _common: Rounds | None = None
     _keepers: dict[str, _Keeper] = field(default_factory=dict)
+
+    @property
+    def timed_s(self) -> float:
+        """Return the time spent inside slices."""
+        return 0.0 if self._common is None else sum(each.timed_s for each in self._common.held)
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
-        costs = self._costs(self._contenders()[:2])
-        if len(costs) < 2:
+        contenders = self._contenders()[:2]
+        group = self.history.best_group()
+        if group is not None and not self._is_proven(_GROUPS):
+            contenders = in_common([*contenders, *group_contenders(group.setting, None, self.space)])
+        if len(contenders) < 2:
             return 0.0
-        needed = 2 * required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN)
-        if self.plan.n_groups and self.space.groups and not self._is_proven(_GROUPS):
-            needed, share = 2 * needed, _SHARE_WITH_GROUPS
-        else:
-            share = _SHARE
-        return needed if self.time.total_s is None else min(needed, share * self.time.total_s)
+        costs = self._costs(contenders)
+        needed_s = required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN) / PRIMARY_TIME
+        return needed_s if self.time.total_s is None else min(needed_s, _SHARE * self.time.total_s)
 
     def lived_plan(self) -> FinalsPlan:
         """Return the plan as the processes live: together, or one at a time."""
@@ -90,70 +94,43 @@ class Finals:
         costs = self._costs(self._contenders()[:2])
         return MIN_ROUNDS * plan.round_s(costs) if len(costs) > 1 else 0.0
 
-    def hold(self) -> None:
-        """Hold rounds until every comparison is decided or the time is used up."""
-        if self.history.incumbent() is None:
-            measurements = [
-                (trial.step_s, trial.peak_memory_bytes, trial.power_w)
-                for trial in self.history.trials
-                if trial.estimate is not None
-            ]
-            if self.plan.evaluation.limits and measurements:
-                unmet = self.plan.evaluation.limits.unmet_text(measurements)
-                raise TunerError(
-                    f"of {len(measurements)} trials, {unmet}", "raise the limit, or give a longer --time-budget"
-                )
-            if measurements:
-                raise TunerError(
-                    "no setting that keeps to your --set was measured",
-                    "give a longer --time-budget; the recommended settings come first",
-                )
-            raise TunerError("all trials failed", "`tftune show --details` gives the reason of each")
-        contenders = self._contenders()
-        if len(contenders) < 2:
-            failed = [trial for trial in self.history.trials if trial.status is not Status.OK]
-            if failed:
-                raise TunerError(
-                    f"no setting but the default ran: {len(failed)} failed, the last one with: {failed[-1].message}",
-                    "`tftune show --details` gives the reason of each",
-                )
-            raise TunerError("there is no other setting to compare the default with", self._why_alone())
-        self.events.stage(
-            f"finals: the incumbent against {contenders[1].names[0]}"
-            + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
-            + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
-        )
-        self._run(contenders, self.rounds, self.time.left_s, key=_ONE)
+    def is_decidable(self, group: Setting) -> bool:
+        """Return whether there is time for so many rounds of several processes that a verdict is likely."""
+        left_s = self.time.left_s()
+        if left_s is None or self.time.total_s is None:
+            return True
+        costs = self._costs(group_contenders(group, None, self.space))
+        return min(left_s, _SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * self.lived_plan().round_s(costs)
+
+    # ---- before the search is over ----------------------------------------------------------------------------
 
     def prove(self) -> None:
-        """Begin the finals of several processes in a few rounds if these are far ahead: then they are proven early."""
-        best = self.history.best_group()
-        if best is None or _GROUPS in self.tests or not self._is_far_ahead(best.setting):
+        """Begin the finals of what is far ahead, in a few rounds: then it is proven early."""
+        best, group = self.history.incumbent(), self.history.best_group()
+        begun: dict[str, Sequence[Contender]] = {}
+        if group is not None and _GROUPS not in self.tests and self._is_far_ahead(group, self.history.groups):
+            begun[_GROUPS] = group_contenders(group.setting, None, self.space)
+        is_other = best is not None and best.setting != self.space.reference and _ONE not in self.tests
+        if best is not None and is_other and self._is_far_ahead(best, self.history.trials):
+            begun[_ONE] = self._contenders()[:2]
+        if not begun:
             return
-        contenders = group_contenders(best.setting, None, self.space)
-        what, default = f"{best.setting[INSTANCES]} processes", contenders[1].names[0]
-        self.events.stage(f"{what} against {default}: far ahead, so the proof comes first")
-        left_s = self.time.left_s
-        self._run(contenders, self.group_rounds, left_s, key=_GROUPS, primary_time=1.0, n_rounds=_EARLY_ROUNDS)
-        if self._is_proven(_GROUPS):
-            verdict = self.tests[_GROUPS].verdicts()[default]
+        names = {key: self._name(key, contenders[0]) for key, contenders in begun.items()}
+        verb = "are" if len(begun) > 1 or _GROUPS in begun else "is"
+        self.events.stage(
+            f"{' and '.join(names.values())} {verb} far ahead of {self.space.default}, so the proof comes first"
+        )
+        tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
+        hold_rounds(list(tests.values()), self._rounds([]), self._keeping(tests), n_rounds=_EARLY_ROUNDS)
+        for key in filter(self._is_proven, tests):
+            verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
             proven = f"{verdict.speedup:.2f}× [{verdict.low:.2f}–{verdict.high:.2f}]"
-            self.events.stage(f"proven so far: {what}, {proven}; Ctrl-C ends the search with it")
+            self.events.stage(f"proven so far: {names[key]}, {proven}; Ctrl-C ends the search with it")
 
-    def _still_best(self, best: Trial) -> Trial:
-        """Return the setting of several processes whose finals have begun, unless the best is clearly better."""
-        begun = self.tests.get(_GROUPS)
-        first = None if begun is None else begun.contenders[0].setting
-        for trial in self.history.groups:
-            difference = best.difference(trial, self.history.noise().process_sd)
-            if trial.setting == first and difference is not None and difference.interval()[0] <= 1:
-                return trial
-        return best
-
-    def _is_far_ahead(self, setting: Setting) -> bool:
-        """Return whether a few rounds are likely to prove a setting of several processes."""
+    def _is_far_ahead(self, best: Trial, trials: Sequence[Trial]) -> bool:
+        """Return whether a few rounds are likely to prove a setting."""
         noise = self.history.noise()
-        estimates = [each.known(noise.process_sd) for each in self.history.groups if each.setting == setting]
+        estimates = [each.known(noise.process_sd) for each in trials if each.setting == best.setting]
         lows = [math.log(max(each.interval()[0], 1e-9)) for each in estimates if each is not None]
         slices = self.lived_plan().independent_slices
         gain = noise.detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
@@ -164,101 +141,139 @@ class Finals:
         test = self.tests.get(key)
         return test is not None and test.verdicts()[test.contenders[1].names[0]].code is VerdictCode.BETTER
 
-    def hold_of_groups(self) -> None:
-        """Hold rounds of the best setting of several processes until it is decided, or its share of the time is over.
+    def _still_best(self, key: str, best: Trial, trials: Sequence[Trial]) -> Trial:
+        """Return the setting whose finals have begun, unless the best is clearly better and there is error left."""
+        begun = self.tests.get(key)
+        first = None if begun is None else begun.contenders[0].setting
+        for trial in trials:
+            difference = best.difference(trial, self.history.noise().process_sd)
+            if trial.setting == first and difference is not None and difference.interval()[0] <= 1:
+                return trial
+        return best
 
-        The default is its rival first, then the best setting of one process: whether several are worth their memory.
-        Of a study that was asked about several in another run, and is not in this one, none are held.
-        """
-        if not self.space.groups:
-            return
-        # Steps of large batches in several processes take seconds: few rounds of them decide nothing.
+    # ---- after the search -------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Hold rounds until every comparison is decided, and well known, or the time is used up."""
+        contenders: dict[str, Sequence[Contender]] = {}
+        # Steps of large batches in several processes take seconds: few rounds of them decide nothing. Of a study that
+        # was asked about several in another run, and is not in this one, none are held.
         decidable = {trial.setting for trial in self.history.groups if self.is_decidable(trial.setting)}
-        best, one_process = self.history.best_group(among=decidable), self.history.incumbent()
-        if best is None:
-            return
-        best = self._still_best(best)
-        contenders = group_contenders(best.setting, None if one_process is None else one_process.setting, self.space)
-        self.events.stage(
-            f"finals: {best.setting[INSTANCES]} processes against "
-            + ", then ".join(each.names[0] for each in contenders[1:])
-        )
-        all_left_s = self.time.left_s()
-        kept_s = 0.0 if all_left_s is None else (1 - _GROUP_SHARE) * all_left_s
+        group = self.history.best_group(among=decidable) if self.space.groups else None
+        best = self.history.incumbent()
+        own = [] if best is None else self._contenders()
+        if group is not None:
+            group = self._still_best(_GROUPS, group, self.history.groups)
+            one_process = None if best is None else own[0].setting
+            contenders[_GROUPS] = group_contenders(group.setting, one_process, self.space)
+        if len(own) > 1:
+            contenders[_ONE] = own
+        tests = {key: self._test(key, of_test) for key, of_test in contenders.items()}
+        for test in tests.values():
+            test.half_width = _HALF_WIDTH
+            test.begin()
+        going_on = {key: test for key, test in tests.items() if not test.end_reason}
+        if going_on:
+            names = [self._name(key, test.contenders[0]) for key, test in going_on.items()]
+            n_rivals = len(in_common([c for t in going_on.values() for c in t.contenders])) - len(going_on) - 1
+            self.events.stage(
+                f"finals: {' and '.join(names)} against {self.space.default}"
+                + (f", then against {n_rivals} more" if n_rivals > 0 else "")
+                + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
+            )
+            firsts = [c for test in going_on.values() for c in test.contenders[:2]]
+            hold_rounds(list(going_on.values()), self._rounds(in_common(firsts)), self._keeping(going_on))
+        if _ONE not in contenders:
+            raise self._nothing_to_hold()
 
-        def own_left_s() -> float | None:
-            left_s = self.time.left_s()
-            return None if left_s is None else left_s - kept_s
+    def _nothing_to_hold(self) -> TunerError:
+        """Return why there is nothing to hold finals of one process on."""
+        measurements = [
+            (trial.step_s, trial.peak_memory_bytes, trial.power_w)
+            for trial in self.history.trials
+            if trial.estimate is not None
+        ]
+        failed = [trial for trial in self.history.trials if trial.status is not Status.OK]
+        if self.history.incumbent() is not None:
+            if failed:
+                return TunerError(
+                    f"no setting but the default ran: {len(failed)} failed, the last one with: {failed[-1].message}",
+                    "`tftune show --details` gives the reason of each",
+                )
+            return TunerError("there is no other setting to compare the default with", self._why_alone())
+        if self.plan.evaluation.limits and measurements:
+            unmet = self.plan.evaluation.limits.unmet_text(measurements)
+            return TunerError(
+                f"of {len(measurements)} trials, {unmet}", "raise the limit, or give a longer --time-budget"
+            )
+        if measurements:
+            return TunerError(
+                "no setting that keeps to your --set was measured",
+                "give a longer --time-budget; the recommended settings come first",
+            )
+        return TunerError("all trials failed", "`tftune show --details` gives the reason of each")
 
-        # What the other rivals need is left over, if anything is: this question is the one that was asked.
-        self._run(contenders, self.group_rounds, own_left_s, key=_GROUPS, primary_time=1.0, leaves_time=True)
+    # ---- rounds -----------------------------------------------------------------------------------------------
 
-    def is_decidable(self, group: Setting) -> bool:
-        """Return whether there is time for so many rounds of several processes that a verdict is likely."""
-        left_s = self.time.left_s()
-        if left_s is None or self.time.total_s is None:
-            return True
-        own_s = _GROUP_SHARE * min(left_s, _SHARE_WITH_GROUPS * self.time.total_s)
-        costs = self._costs(group_contenders(group, None, self.space))
-        return own_s >= _MIN_GROUP_ROUNDS * self.lived_plan().round_s(costs)
+    def _test(self, key: str, contenders: Sequence[Contender]) -> SequentialTest:
+        """Return the test of these contenders: one of the same two that was begun before goes on.
 
-    def _run(
-        self,
-        contenders: Sequence[Contender],
-        rounds: list[Round],
-        left_s: Callable[[], float | None],
-        *,
-        key: str,
-        primary_time: float = PRIMARY_TIME,
-        leaves_time: bool = False,
-        n_rounds: int | None = None,
-    ) -> None:
-        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`, `SequentialTest`.
-
-        A test of the same two that was begun before goes on. `n_rounds` are held at most.
+        One that takes the place of another has what that has left of the error.
         """
         begun = self.tests.get(key)
         if begun is not None and begun.contenders[0].setting == contenders[0].setting:
-            begun.contenders, begun.left_s, begun.leaves_time = contenders, left_s, leaves_time
-            begun.primary_time = primary_time
-            begun.run(self._keeping(begun, key), n_rounds=n_rounds)
-            return
-        if begun is not None:
-            rounds.clear()
-        plan = choose_passes(
-            self.plan.finals,
-            self.history.noise(),
-            self._costs(contenders[:2]),
-            left_s=left_s(),
-            resident=self._resident(),
-            primary_time=primary_time,
-        )
-        sequential_test = self.tests[key] = SequentialTest(
+            begun.contenders = contenders
+            return begun
+        common = self._rounds(contenders[:2])
+        common.fork_launchers = common.fork_launchers or self.replicas(contenders)
+        test = self.tests[key] = SequentialTest(
             contenders=contenders,
-            launcher=self.launcher,
-            fork_launchers=self.replicas(contenders),
-            plan=plan,
-            prior=self.history.noise().round_prior(slices=plan.independent_slices),
+            common=common,
+            noise=self.history.noise(),
             objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
-            primary_time=primary_time,
-            leaves_time=leaves_time,
-            rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
-            left_s=left_s,
-            notify=self.events.stage,
-            rounds=rounds,
+            alpha=ALPHA if begun is None else max(ALPHA - begun.spent, _LEAST_ALPHA),
+            # Several processes are asked about for the default's sake, and one process runs beside them anyway.
+            primary_time=1.0 if key == _GROUPS else PRIMARY_TIME,
+            leaves_time=key == _GROUPS,
         )
         self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=self.record.get(key))
-        sequential_test.run(self._keeping(sequential_test, key), n_rounds=n_rounds)
+        return test
 
-    def _keeping(self, test: SequentialTest, key: str) -> Callable[[], None]:
-        """Return what keeps a test in the record after each round."""
+    def _rounds(self, contenders: Sequence[Contender]) -> Rounds:
+        """Return what holds the rounds, planned for these contenders if there are any."""
+        if self._common is None:
+            self._common = Rounds(
+                launcher=self.launcher,
+                plan=self.plan.finals,
+                rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
+                left_s=self.time.left_s,
+                notify=self.events.stage,
+            )
+        if contenders:
+            self._common.plan = choose_passes(
+                self.plan.finals,
+                self.history.noise(),
+                self._costs(contenders),
+                left_s=self.time.left_s(),
+                resident=self._resident(),
+            )
+        return self._common
+
+    def _keeping(self, tests: Mapping[str, SequentialTest]) -> Callable[[], None]:
+        """Return what keeps tests in the record after each round."""
 
         def after_round() -> None:
-            self._keepers[key].keep(test)
-            self.events.round_ended(len(test.rounds), test.rounds[-1], self.time.left_s())
+            for key, test in tests.items():
+                self._keepers[key].keep(test)
+            held = self._rounds([]).held
+            self.events.round_ended(len(held), held[-1], self.time.left_s())
 
         return after_round
+
+    def _name(self, key: str, first: Contender) -> str:
+        """Return what the first contender of a test is called in a line."""
+        return f"{first.setting[INSTANCES]} processes" if key == _GROUPS else "the incumbent"
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
         """Return what each contender costs, as its trial tells, or those of its batch size."""
@@ -295,7 +310,9 @@ class Finals:
 
     def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
+        best = self.history.incumbent()
         return choose_contenders(
+            None if best is None else self._still_best(_ONE, best, self.history.trials).setting,
             self.history.trials,
             self.space,
             self.history.noise(),
@@ -339,7 +356,7 @@ class _Keeper:
                 "contenders": [c.to_dict() for c in test.contenders],
                 "rounds": [round_.to_dict() for round_ in test.rounds],
                 "margin": test.margin,
-                "prior": None if test.prior is None else asdict(test.prior),
+                "noise": asdict(test.noise),
                 "levels": test.levels,
                 "ended": test.end_reason,
             },

@@ -100,7 +100,6 @@ class Search:
         self._history.read()
         try:
             self.search()
-            self._finals.hold_of_groups()
             self._finals.hold()
         finally:
             self._close_run()
@@ -314,10 +313,9 @@ class Search:
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
-        rounds = [*self._finals.rounds, *self._finals.group_rounds]
         run = Run(
             wall_s=round(self._time.elapsed_s(), 3),
-            measured_s=round(timed + sum(round_.timed_s for round_ in rounds), 3),
+            measured_s=round(timed + self._finals.timed_s, 3),
             search_timed_share=round(timed / self._search_s, 4) if timed else None,
             ended=None if self._end is None else self._end[0],
             ended_because="" if self._end is None else self._end[1],

@@ -76,6 +76,11 @@ class Group:
         """Return what all have held together; None where one does not tell."""
         return self._sum([member.peak_memory_bytes for member in self._members])
 
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return the pipes of their reports."""
+        return [descriptor for member in self._members for descriptor in member.answers_on]
+
     def ready(self) -> ReadyReport:
         """Wait until all are loaded and warm."""
         return self._facts([self._of(number, member.ready) for number, member in enumerate(self._members, start=1)])

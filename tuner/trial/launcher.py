@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import select
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,8 @@ from tuner.trial.meter import EnergyMeter, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
 from tuner.workload.workload import Workload
 
+_LONGEST_WAIT_S = 30.0  # for any of several processes: then for the first, which knows its deadline
+
 
 class Process(Protocol):
     """A live process that has one setting applied."""
@@ -30,6 +33,10 @@ class Process(Protocol):
     @property
     def peak_memory_bytes(self) -> int | None:
         """Return the most that it has held at its batch size; None where that is not known."""
+
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return the file descriptors that its answers come on; none if `ready` does what it waits for itself."""
 
     def ready(self) -> ReadyReport:
         """Wait until the workload is loaded and warm; raises TrialFailure."""
@@ -148,24 +155,34 @@ def start_together(
 def start_all(launches: Sequence[tuple[Setting, Callable[[], Process]]], *, parallel: int) -> list[StartResult]:
     """Start a process for each (setting, launch), at most `parallel` at once, and wait until all are warm.
 
-    A few at a time, as most of a start is one thread that imports and loads.
-    Nothing may be timed meanwhile. A process that fails is closed and told of; if anything else goes wrong, all
-    are closed.
+    A few at a time, as most of a start is one thread that imports and loads. The next one starts as soon as one is
+    warm, which is paused. Nothing may be timed meanwhile. A process that fails is closed and told of; if anything else
+    goes wrong, all are closed.
     """
-    started: list[StartResult] = []
+    started: dict[int, StartResult] = {}
+    starting: dict[int, Process] = {}
     launched: list[Process] = []
     try:
-        for at in range(0, len(launches), parallel):
-            group = launches[at : at + parallel]
-            # One by one, so that launched processes can be closed if the next launch fails.
-            for _, launch in group:
-                launched.append(launch())
-            started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
+        for number, (_, launch) in enumerate(launches):
+            starting[number] = launch()
+            launched.append(starting[number])
+            while starting and (len(starting) == parallel or number == len(launches) - 1):
+                first = _first_to_answer(starting)
+                started[first] = _await(launches[first][0], starting.pop(first))
     except BaseException:
         for process in launched:
             process.close()
         raise
-    return started
+    return [started[number] for number in range(len(launches))]
+
+
+def _first_to_answer(starting: Mapping[int, Process]) -> int:
+    """Return the number of a process that has answered, or that has to be waited for."""
+    numbers = {descriptor: number for number, process in starting.items() for descriptor in process.answers_on}
+    if {*numbers.values()} != {*starting}:
+        return min(starting)
+    readable, _, _ = select.select(list(numbers), [], [], _LONGEST_WAIT_S)
+    return min((numbers[descriptor] for descriptor in readable), default=min(starting))  # whose deadline is first
 
 
 def _await(setting: Setting, process: Process) -> StartResult:

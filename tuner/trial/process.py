@@ -139,6 +139,11 @@ class ChildProcess:
             raise
         self.pid, self.guard_pid = int(started["pid"]), int(started["guard"])
 
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return the pipe of its reports."""
+        return (self._reports,)
+
     def ready(self) -> ReadyReport:
         """Wait for the `ready` report; the deadline counts from the launch."""
         report = self.report("ready", since_s=self._launched_s)

@@ -5,7 +5,7 @@ Two of them can take turns as two live processes do, and each turn is that of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice
@@ -27,6 +27,11 @@ class Restarting:
     def peak_memory_bytes(self) -> int | None:
         """Return the most that one of them has held; None where that is not known."""
         return _most(self._peak_bytes, None if self._live is None else self._live.peak_memory_bytes)
+
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return none: there is nothing to wait for."""
+        return ()
 
     def ready(self) -> ReadyReport:
         """Start one, and wait until it is warm; raises TrialFailure, with nothing left behind."""

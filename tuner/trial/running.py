@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,6 +84,11 @@ class CommandProcess:
         self._env = env
         self._running: ChildProcess | None = None
         self._exit = ExitStatus(returncode=None, peak_memory_bytes=None)
+
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return none: there is nothing to wait for."""
+        return ()
 
     def ready(self) -> ReadyReport:
         """Return at once: there is nothing to load or to warm up that the next run would have of it."""

@@ -6,7 +6,7 @@ It stands in for a real launcher where the logic around trials is tested or show
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +72,11 @@ class ScriptedProcess:
         """Go on with another batch size, or fail as scripted."""
         self._setting = self._setting.with_values(batch_size=batch_size)
         return self._facts(context_s=0.0, load_s=0.0)
+
+    @property
+    def answers_on(self) -> Sequence[int]:
+        """Return none: there is nothing to wait for."""
+        return ()
 
     def ready(self) -> ReadyReport:
         """Take the start's time, or fail as scripted."""

@@ -1,0 +1,105 @@
+"""Rounds of new processes, which several tests may have in common: a contender runs once for all that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import TunerError
+from tuner.measure import finals
+from tuner.measure.finals import Contender, Round
+from tuner.measure.planning import FinalsPlan
+from tuner.trial.launcher import Launcher
+
+Notify = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rounds:
+    """The rounds that were held, and what holds them.
+
+    Processes are fresh interpreters from `launcher`, or come from the `fork_launchers` in turn where there are any and
+    nothing asks for fresh ones. `left_s` gives the time that is left (s, None without a limit).
+    """
+
+    launcher: Launcher
+    plan: FinalsPlan
+    rng: np.random.Generator
+    left_s: Callable[[], float | None]
+    fork_launchers: Sequence[Launcher] = ()
+    notify: Notify = lambda _: None
+    held: list[Round] = field(default_factory=list)
+    n_together: int = 2
+    """How many contenders the next round has, as far as is known."""
+    _round_s: dict[int, float] = field(default_factory=dict)
+    """How long (s) the longest round lasted, by its number of contenders."""
+
+    def hold(self, contenders: Sequence[Contender], *, fresh: bool) -> Round:
+        """Hold one round more; `fresh` tells whether forks would not do."""
+        began_s, n = self.launcher.now(), len(contenders)
+        self.held.append(self._run(contenders, fresh=fresh))
+        if self.held[-1].one_at_a_time:
+            self.plan = replace(self.plan, max_resident=1)
+        if len(self.held) > 1 and self.held[-1].fresh != self.held[-2].fresh:
+            self._round_s.clear()  # fresh interpreters take longer to start than forked ones
+        self._round_s[n] = max(self._round_s.get(n, 0.0), self.launcher.now() - began_s)
+        return self.held[-1]
+
+    def expected_s(self, n: int) -> float:
+        """Return about how long a round of `n` contenders lasts, by those that were held."""
+        return max((seconds * n / k for k, seconds in self._round_s.items()), default=0.0)
+
+    def n_more(self) -> int:
+        """Return for how many more rounds like the next one there is time; as many as are planned without a limit."""
+        left_s = self.left_s()
+        if left_s is None:
+            return self.plan.max_rounds
+        return max(0, int(left_s / max(self.expected_s(self.n_together), 1e-9)))
+
+    def _run(self, contenders: Sequence[Contender], *, fresh: bool) -> Round:
+        if self.fork_launchers and not fresh:
+            replica = self.fork_launchers[(len(self.held) - 1) % len(self.fork_launchers)]
+            try:
+                return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
+            except TunerError as error:  # a fork server that is gone is no reason to end what fresh interpreters can do
+                self.fork_launchers = ()
+                self.notify(f"the finals continue with fresh interpreters: {error.message}")
+        return finals.run_round(contenders, self.launcher, self.plan, self.rng)
+
+
+def in_common(contenders: Sequence[Contender]) -> list[Contender]:
+    """Return one contender of each setting and deployment, in order."""
+    distinct: list[Contender] = []
+    for contender in contenders:
+        if not is_among(contender, distinct):
+            distinct.append(contender)
+    return distinct
+
+
+def is_among(contender: Contender, others: Sequence[Contender]) -> bool:
+    """Return whether a contender is one of the others, under whatever name."""
+    return any(_is_same(contender, other) for other in others)
+
+
+def part_of(held: Round, ran: Sequence[Contender], contenders: Sequence[Contender]) -> Round:
+    """Return what a round, in which `ran` took part, says of these contenders, under their own names."""
+    names = {other.names[0]: c.names[0] for c in contenders for other in ran if _is_same(c, other)}
+
+    def renamed(by_name: Mapping[str, Any]) -> dict[str, Any]:
+        return {names[name]: value for name, value in by_name.items() if name in names}
+
+    return replace(
+        held,
+        slices=renamed(held.slices),
+        failures=renamed(held.failures),
+        memory=renamed(held.memory),
+        not_finite=renamed(held.not_finite),
+        interruptions=list(held.interruptions),
+    )
+
+
+def _is_same(a: Contender, b: Contender) -> bool:
+    return a.setting == b.setting and a.deployment == b.deployment
