@@ -30,13 +30,13 @@ from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
+from tuner.measure.pairwise import PairwiseTest
 from tuner.measure.planning import PRIMARY_TIME
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds, in_common, is_among, part_of
-from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
-from tuner.stats.estimate import Array, Estimate, p_of_equal_means
+from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode
+from tuner.stats.estimate import Array, p_of_equal_means
 from tuner.stats.noise import PRIOR_NOISE, Noise
-from tuner.stats.sequential import AlphaSpending
 
 MIN_ROUNDS = 2
 """The fewest rounds that have an interval."""
@@ -48,64 +48,12 @@ _PRIMARY_SHARE = 0.9  # of α
 # is spent.
 _STUDENT_ALPHA_FACTOR = 0.85
 _MAX_INTERRUPTED_ROUNDS = 3
-_RHO = 2.0  # how the error is spent over the looks
 _PLANNED_ROUNDS_FACTOR = 1.1  # plan 10 % more rounds than there seems to be time for
 _MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
 _MIN_ONLY_RIVAL_ROUNDS = 4  # rounds of one rival, where nothing else is left to do with the time
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
+_NARROWING = 0.5  # of the time, at most, goes by before intervals of what is decided are made narrower
 _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
-
-
-@dataclass(slots=True, kw_only=True)
-class PairwiseTest:
-    """The incumbent against one rival: the level of its interval at the last look, and what it says.
-
-    `planned_rounds` is the number of rounds that there was time for at the first look; it and `level` are None before
-    that. `is_alpha_spent` tells that all the error is spent; `cannot_run`, that the rival, or the incumbent, does not
-    run.
-    """
-
-    rival: str
-    planned_rounds: int | None = None
-    level: float | None = None
-    verdict: Verdict = UNMEASURED
-    is_alpha_spent: bool = False
-    cannot_run: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether another round could still change the verdict."""
-        return not self.cannot_run and not self.is_alpha_spent and self.verdict.code is VerdictCode.UNDECIDED
-
-    def is_wide(self, half_width: float | None) -> bool:
-        """Return whether another round could still make the interval of a decided comparison as narrow as wanted."""
-        low, high = self.verdict.low, self.verdict.high
-        if half_width is None or low is None or high is None or self.is_alpha_spent or self.cannot_run:
-            return False
-        return not self.is_open and math.log(high / low) / 2 > half_width
-
-    def spent(self, alpha: float, n: int) -> float:
-        """Return how much of `alpha` the looks so far have spent, the last of them after `n` rounds."""
-        if self.planned_rounds is None:
-            return 0.0
-        return alpha if self.is_alpha_spent else alpha * min(1.0, n / self.planned_rounds) ** _RHO
-
-    def analyse(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
-        """Run the interim analysis after one more round; the `last` one spends the rest of `alpha`.
-
-        What was planned stays: error that is spent is spent.
-        """
-        assert self.planned_rounds is not None  # before a first look it is planned how many there will be
-        looks = AlphaSpending(
-            first_look=min(first, estimate.n), planned_looks=self.planned_rounds, alpha=alpha, rho=_RHO
-        )
-        self.level = looks.level(estimate.n, last=last)
-        self.is_alpha_spent = last or estimate.n >= self.planned_rounds
-        self.verdict = verdict_on(estimate, level=self.level, margin=margin)
-
-    def reset(self) -> None:
-        """Forget the verdict, as the rounds behind it were discarded."""
-        self.planned_rounds, self.level, self.verdict, self.is_alpha_spent = None, None, UNMEASURED, False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,6 +155,11 @@ class SequentialTest:
     def open_tests(self, rivals: Iterable[Contender]) -> None:
         for rival in rivals:
             self.pairwise.setdefault(rival.names[0], PairwiseTest(rival=rival.names[0]))
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether any comparison that was begun is undecided."""
+        return not self.end_reason and any(match.is_open for match in self.pairwise.values())
 
     def active_contenders(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open, or the interval of the primary too wide."""
@@ -364,11 +317,15 @@ def hold_rounds(
     """
     for test in tests:
         test.begin()
-    n_before = len(common.held)
+    n_before, total_s = len(common.held), common.left_s()
     while n_rounds is None or len(common.held) < n_before + n_rounds:
         open_tests = [test for test in tests if not test.end_reason]
         if not open_tests:
             break
+        left_s = common.left_s()
+        undecided = [test for test in open_tests if test.is_open]
+        if undecided and left_s is not None and total_s is not None and left_s > _NARROWING * total_s:
+            open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([c for test in open_tests for c in test.active_contenders()])
         for test in open_tests:  # what runs anyway costs nothing to be compared with
             test.open_tests(rival for rival in test.contenders[1:] if is_among(rival, contenders))

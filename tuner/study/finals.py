@@ -37,6 +37,7 @@ _MEMORY_MARGIN = 1.1
 _ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
 _EARLY_ROUNDS = 4  # before the search is over
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
+_PRIMARY_ROUNDS = 0.8  # of their time that the rounds of who is compared with the default will take, about
 _LEAST_ALPHA = 0.0025  # of a test that takes the place of another
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
@@ -257,6 +258,7 @@ class Finals:
                 self._costs(contenders),
                 left_s=self.time.left_s(),
                 resident=self._resident(),
+                primary_time=_PRIMARY_ROUNDS,
             )
         return self._common
 
