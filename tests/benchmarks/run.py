@@ -30,6 +30,7 @@ from tests.benchmarks import (
     proofs,
     replication,
     reports,
+    rounds,
     rules,
     searchers,
     serving,
@@ -214,6 +215,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "misfits": misfits.misfits,
     "bytime": bytime.bytime,
     "proofs": proofs.figures,
+    "rounds": rounds.figures,
 }
 
 

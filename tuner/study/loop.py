@@ -167,6 +167,9 @@ class Search:
         with_group = together > 1 and is_open and bool(self._n_groups_due())
         try:
             while len(requested) < together - with_group and not self._is_over([trial for _, trial in requested]):
+                proposal = self._sampler.propose(self._record.study)
+                if requested and proposal is not None and proposal.is_poor:
+                    break
                 running, setting = self._record.begin(distributions(self._space))
                 names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
                 trial = Trial(

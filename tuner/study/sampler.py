@@ -43,6 +43,7 @@ _MAX_SCORED = 20_000  # points of a large lattice that are looked at for one sug
 _LEADERS = 4  # tried settings whose neighbours on a large lattice are looked at too
 _CLIMBS = 5  # of the points looked at on a large lattice, from which better neighbours are sought
 _MIN_COST_S = 0.1
+_LEAST_SHARE = 0.25  # of the gain a second that others promise: less is not worth a place among those timed together
 
 CostS = Callable[[Setting], float]
 """The seconds that a trial of a setting is expected to take."""
@@ -53,10 +54,12 @@ class Proposal:
     """A setting to try, and what is expected to be gained over the best so far (log-ratio; infinite: unknown).
 
     The setting has the largest expected gain a second; `expected_gain` is the largest of any that is left, at any cost.
+    It `is_poor` if far better ones wait for a process that a trial under way has.
     """
 
     setting: Setting
     expected_gain: float
+    is_poor: bool = False
 
 
 class LatticeSampler(BaseSampler):
@@ -151,12 +154,13 @@ class LatticeSampler(BaseSampler):
         lattice, points = self._lattice, self._space.points
         free = np.ones(len(points), dtype=bool)
         free[lattice.numbers(tried)] = False
+        if limit < math.inf:
+            free &= np.array([point.batch_size < limit for point in points])
+        apart = free
         if pending:  # who shares a process with a trial under way would wait for it
             busy = {without_batch_size(each) for each in pending}
             apart = free & np.array([threads not in busy for threads in self._threads(points)])
-            free = apart if apart.any() else free
-        if limit < math.inf:
-            free &= np.array([point.batch_size < limit for point in points])
+            apart = apart if apart.any() else free
         left = np.flatnonzero(free)
         if not len(left):
             return None
@@ -165,8 +169,9 @@ class LatticeSampler(BaseSampler):
             left = few if len(few) else left
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
         posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
+        beside = left[apart[left]] if apart[left].any() else np.flatnonzero(apart)
         if posterior is None:
-            return Proposal(setting=points[left[rng.integers(len(left))]], expected_gain=math.inf)
+            return Proposal(setting=points[beside[rng.integers(len(beside))]], expected_gain=math.inf)
         allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
         mean = self._mean(posterior, allowed) if allowed else np.array([])
         excesses = self._limit_models(trials)
@@ -185,7 +190,11 @@ class LatticeSampler(BaseSampler):
 
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
         best, largest_gain = _search(lattice, free, left, leaders, score, rng)
-        return Proposal(setting=points[best.numbers[0]], expected_gain=largest_gain)
+        if apart[best.numbers[0]]:
+            return Proposal(setting=points[best.numbers[0]], expected_gain=largest_gain)
+        second, _ = _search(lattice, apart, beside, leaders, score, rng)
+        is_poor = float(second.rate[0]) < _LEAST_SHARE * float(best.rate[0])
+        return Proposal(setting=points[second.numbers[0]], expected_gain=largest_gain, is_poor=is_poor)
 
     def _threads(self, points: Sequence[Setting]) -> Sequence[Setting]:
         """Return what each point needs a process of its own for: all but its batch size."""
