@@ -13,17 +13,18 @@ import pytest
 from tests.benchmarks.searchers import NEAR, Trials, run, tftune
 from tests.benchmarks.surfaces import HELD_BACK, OPENMP, STOCK, TUNED_ON, Host, Surface
 from tests.conftest import setting
-from tests.frameworks import read_space, resolve
+from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.design import design
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.space.values import Value
 from tuner.stats import gp
 from tuner.study.history import incumbent
 from tuner.study.lattice import Encoding, Lattice
-from tuner.study.record import distributions
+from tuner.study.record import Record, distributions
 from tuner.study.sampler import LatticeSampler
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
@@ -318,3 +319,33 @@ def test_the_search_on_a_surface_ends_near_its_optimum() -> None:
     assert result.never == 0.0
     assert Trials(surface, 0).found_at == 41
     assert surface.best >= surface.rates.max() > NEAR * surface.rates.max()
+
+
+def test_a_setting_that_promises_far_less_than_one_that_waits_is_told_to_be_poor() -> None:
+    """One thread is hopeless, and the only process of two threads is busy with another batch size."""
+    batches: tuple[Value, ...] = (1, 2, 4, 8, 16)
+    domains: dict[str, tuple[Value, ...]] = {"inter_op": (1, 2), "intra_op": (1, 2), "batch_size": batches}
+    points = [
+        setting(inter_op=i, intra_op=n, batch_size=b) for i in (1, 2) for n in (1, 2) for b in domains["batch_size"]
+    ]
+    default = setting(inter_op=2, intra_op=2, batch_size=8)
+    space = Space(
+        name="small", catalogue=CATALOGUE, domains=domains, inactive={}, points=tuple(points),
+        baselines={"tf-default": default},
+    )  # fmt: skip
+
+    def truth(at: Setting) -> float:
+        return 0.02 * math.log2(at.batch_size) - 1.0 * (at["intra_op"] == 1) - 0.5 * (at["inter_op"] == 1)
+
+    measured = [each for each in points if each.batch_size in (1, 8)]
+    study = study_of(space, truth, measured)
+    study.sampler = sampler = LatticeSampler(space, seed=0)
+    record = Record(study)
+    first = sampler.propose(study, cost_s=lambda _: 1.0)
+    assert first is not None
+    assert (first.setting["inter_op"], first.setting["intra_op"], first.is_poor) == (2, 2, False)
+    record.begin(distributions(space))
+    second = sampler.propose(study, cost_s=lambda _: 1.0)
+    assert second is not None
+    assert second.setting["inter_op"] == 1 or second.setting["intra_op"] == 1  # its process is free
+    assert second.is_poor
