@@ -200,6 +200,31 @@ def test_tests_have_rounds_in_common_and_each_contender_runs_once() -> None:
     assert len(common.held) == max(len(several.rounds), len(one.rounds))
 
 
+def test_what_is_decided_waits_for_what_is_not_and_ends_with_the_time() -> None:
+    rates = {FAST: 20.0, SLOW: 20.0, THIRD: 30.0}
+    launcher = ScriptedLauncher(rate=rates.__getitem__, noise=0.1)
+    common = rounds_of(launcher, budget_s=300.0)
+    open_one = replace_common(sequential(launcher), common)
+    decided = SequentialTest(
+        contenders=[
+            Contender(names=(GROUP,), setting=THIRD, deployment=Deployment()),
+            Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
+        ],
+        common=common,
+        objective=Objective.THROUGHPUT,
+        noise=NOISE,
+    )
+    for test in (open_one, decided):
+        test.half_width = 0.001  # never
+    hold_rounds([decided, open_one], common)
+    assert decided.verdicts()["tf-default"].code is VerdictCode.BETTER
+    n_together = [len(held.slices) for held in common.held]
+    assert n_together[-1] == 3  # in the second half of the time it is made narrower
+    assert 2 in n_together[:-1]  # after its verdict it waits
+    assert launcher.now() <= 300.0
+    assert all(test.end_reason for test in (open_one, decided))
+
+
 def replace_common(test: SequentialTest, common: Rounds) -> SequentialTest:
     test.common = common
     return test

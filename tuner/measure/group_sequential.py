@@ -341,8 +341,10 @@ def hold_rounds(
             for test in tests:
                 test.discard_forks()
         common.n_together = len(contenders)
-        for test in open_tests:
-            test.look()
+        for test in tests:
+            # Where time is up, this is the last look at who did not run either.
+            if not test.end_reason and (test in open_tests or not common.n_more()):
+                test.look()
         after_round()
 
 
