@@ -49,8 +49,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.moderation import half_widths
-from tuner.stats.tail import samples_needed
-from tuner.trial.outcome import ReadyReport, Slice, Status
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
@@ -415,12 +414,9 @@ class FakeContest:
 
     def __init__(self) -> None:
         job = SimpleNamespace(deadline_s=300.0, slice_s=0.5)
-        participant = SimpleNamespace(start_s=5.0, job=job, name="openvino")
-        self.deployment = Deployment()
+        participant = SimpleNamespace(start_s=5.0, job=job, name="openvino", starts={})
         self.all = [
-            SimpleNamespace(
-                name=f"{name}/default", kind=Kind.DEFAULT, participant=participant, contender=self.contender
-            )
+            SimpleNamespace(name=f"{name}/default", kind=Kind.DEFAULT, participant=participant)
             for name in ("tensorflow", "openvino")
         ]
         self.reference_entry = self.all[0]
@@ -428,10 +424,11 @@ class FakeContest:
         self.cells: dict[tuple[str, int], Cell] = {}
         self.lost_at: int | None = None
         self.time_s = 1e4
+        self.free_bytes: int | None = None
         self.store = SimpleNamespace(loading=lambda _: None)
 
-    def contender(self, _: int) -> SimpleNamespace:
-        return SimpleNamespace(deployment=self.deployment)
+    def free_memory_bytes(self) -> int | None:
+        return self.free_bytes
 
     def entries(self) -> list[SimpleNamespace]:
         return self.all
@@ -450,51 +447,34 @@ class FakeContest:
         return [Round(slices={each.name: [slice_of(10.0)] * 4 for each in self.all})]
 
 
-def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
+def test_a_batch_size_lasts_for_starts_warm_steps_and_slices() -> None:
     contest: Any = FakeContest()
     schedule = Schedule(contest, contest.rounds, contest.all)
     reference, other = contest.all
-    # Beside the reference: long steps once each, its own at its start, shorter ones ABBA, the shortest for so long.
-    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 3 * 25.6)
-    contest.deployment = Deployment(processes=3)  # these are not warm at once
-    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 4 * 25.6)
-    contest.deployment = Deployment()
-    assert schedule.cell_s(other, 16, 0.0) == pytest.approx(5 + 2 * 1.6 + 4 * 1.6)
-    assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
-    # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.
-    assert schedule.cell_s(reference, 256, 20.0) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 25.6 + 20)
-    # A p99 of 662 pairs of steps is told only where they take less than 45 s, and a p95 of 130 likewise.
-    for items_per_s, p in ((10.0, 0.95), (50.0, 0.99)):
-        rounds = [Round(slices={each.name: [slice_of(items_per_s)] * 4 for each in contest.all})]
-        cell_s = Schedule(contest, rounds, contest.all).cell_s(other, 1, 10.0)
-        assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(p)) / items_per_s)
-    slow = Schedule(contest, [Round(slices={each.name: [slice_of(5.0)] * 4 for each in contest.all})], contest.all)
-    assert slow.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.2 + 10)
-    # Slices of the two last equally long, so that steps half as long take as much of the reference's time.
-    unequal = [Round(slices={reference.name: [slice_of(25.0)] * 4, other.name: [slice_of(50.0)] * 4})]
-    cell_s = Schedule(contest, unequal, contest.all).cell_s(other, 1, 10.0)
-    assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(0.99)) / 50)
+    anchor_start_s = 5 + 2 * 0.8
+    # Short steps, twice each, or for three seconds; long ones once each, of which the others' are in their starts.
+    assert schedule.expected_s(16) == pytest.approx(2 * (5 + 2 * 1.6) + anchor_start_s + 3 + 2 * 3.2)
+    assert schedule.expected_s(1) == pytest.approx(2 * (5 + 2 * 0.1) + anchor_start_s + 3 * 3)
+    assert schedule.expected_s(256) == pytest.approx(2 * (5 + 2 * 25.6) + anchor_start_s + 20 + 25.6)
+    assert (schedule.is_long([other], 16), schedule.is_long([other], 256)) == (False, True)
+    # The reference was measured before: no anchor.
+    contest.cells[reference.name, 16] = Cell(contender=reference.name, batch_size=16)
+    assert schedule.expected_s(16) == pytest.approx(2 * (5 + 2 * 1.6) + 2 * 3.2)
+    contest.cells[other.name, 16] = Cell(contender=other.name, batch_size=16)
+    assert schedule.expected_s(16) == 0.0
 
 
 def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     contest: Any = FakeContest()
     schedule = Schedule(contest, contest.rounds, contest.all)
-    reference = contest.all[0]
     assert schedule.batch_sizes == [1, 16, 256, 1024]
-    needed_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256, 1024))
-    assert schedule.scan_s(1e4) == pytest.approx(needed_s)
+    assert schedule.scan_s(1e4) == pytest.approx(sum(map(schedule.expected_s, (1, 16, 256, 1024))))
     # What there is no time for any more is not waited for.
-    small_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16))
+    small_s = schedule.expected_s(1) + schedule.expected_s(16)
     assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
-    assert schedule.pair_s(1) == 20
-    large_s = sum(schedule.cell_s(each, size, 20.0) for each in contest.all for size in (1, 16))
-    contest.time_s = (small_s + large_s) / 2
-    assert schedule.pair_s(1) == pytest.approx(13)
-    contest.time_s = 1.0
-    assert schedule.pair_s(1) == 6
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
-    reference.participant.job.deadline_s = 200.0
-    middle_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256))
+    middle_s = small_s + schedule.expected_s(256)
+    contest.all[0].participant.job.deadline_s = 200.0
     assert schedule.scan_s(1e4) == pytest.approx(middle_s)
 
 
@@ -530,17 +510,10 @@ def test_curves_of_defaults_and_of_what_beats_them_come_first(lineup: Lineup, ra
     assert answering(contest, without) == answering(contest, []) == defaults
 
 
-def test_a_cell_of_the_reference_alone_is_not_begun() -> None:
+def test_what_waits_has_a_reference_and_a_curve_that_has_not_ended() -> None:
     contest: Any = FakeContest()
     schedule = Schedule(contest, contest.rounds, contest.all)
     reference, other = contest.all
-    own_s, other_s = (schedule.cell_s(each, 256, 0.0) for each in (reference, other))
-    assert schedule.next_s(reference, [reference, other], 256, has_reference=False) == pytest.approx(own_s + other_s)
-    assert schedule.next_s(reference, [reference], 256, has_reference=False) == pytest.approx(own_s)
-    assert schedule.next_s(other, [other], 256, has_reference=True) == pytest.approx(other_s)
-    begun_s = other_s + schedule.warm_s(reference, 256)
-    assert schedule.next_s(other, [other], 256, has_reference=False) == pytest.approx(begun_s)
-    assert schedule.scan_s(1e4) > 0
     # Where memory ended, nothing waits; where the reference's did, nothing of the others.
     contest.cells["openvino/default", 256] = Cell(contender="openvino/default", batch_size=256, status=Status.OOM)
     assert schedule.waiting(1024) == [reference]
@@ -568,13 +541,34 @@ def test_who_needs_much_memory_comes_last() -> None:
     assert schedule.waiting(256) == [reference, onnxruntime, openvino]
 
 
+def test_memory_says_how_many_live_together() -> None:
+    contest: Any = FakeContest()
+    reference, openvino = contest.all
+    others = [SimpleNamespace(**{**vars(openvino), "name": f"{i}/default"}) for i in range(12)]
+    schedule = Schedule(contest, contest.rounds, [reference, *others])
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [10, 2]
+    for entry in (reference, *others):
+        contest.cells[entry.name, 1] = Cell(contender=entry.name, batch_size=1, peak_memory_bytes=1 << 20)
+    contest.free_bytes = 5 * 16 << 20  # of sixteen times as many items sixteen times as much, at most
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [4, 4, 4]
+    contest.free_bytes = 1
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [1] * 12
+    assert schedule.groups([reference], 16) == [[]]
+
+
 class ScriptedContest(Contest):
     """TensorFlow's default and two settings of OpenVINO over a scripted launcher, which has the clock."""
 
     @classmethod
     def of(cls, launcher: ScriptedLauncher, *, batches: Sequence[int], budget_s: float = 1e5) -> ScriptedContest:
         """Return one of which nothing is measured yet but six rounds of finals, in which all are equally fast."""
-        job = SimpleNamespace(deadline_s=300.0, slice_s=0.5, precision_of=lambda _: "f32")
+        job = SimpleNamespace(
+            deadline_s=300.0,
+            slice_s=0.5,
+            precision_of=lambda _: "f32",
+            machine=SimpleNamespace(usable_cpus=2),
+            device=SimpleNamespace(why_no_energy=lambda: "no meter"),
+        )
         participants: list[Any] = []
         for name, kinds in (("tensorflow", [Kind.DEFAULT]), ("openvino", [Kind.DEFAULT, Kind.TUNED])):
             settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in kinds}
@@ -621,6 +615,9 @@ class ScriptedContest(Contest):
     def left_s(self) -> float:
         launcher: Any = self.participants[0].launcher
         return self.budget_s - float(launcher.clock_s)
+
+    def free_memory_bytes(self) -> int | None:
+        return None
 
 
 def ten_items_a_second(**options: Any) -> ScriptedLauncher:
@@ -688,6 +685,37 @@ def test_a_reference_that_is_lost_where_it_ran_before_is_tried_in_the_next_run()
     launcher.failures, contest.lost_at = {}, None
     scan(contest)
     assert {(cell.contender, cell.batch_size) for cell in contest.cells()} >= {("openvino/default", 256)}
+
+
+def test_what_runs_out_of_memory_beside_others_runs_alone() -> None:
+    """And where the reference does, its curve goes on without the one beside it."""
+
+    class Small(ScriptedLauncher):
+        most, blamed = 3, ("openvino/default",)
+
+        def launch(self, setting: Setting, deployment: Deployment) -> Any:
+            process = super().launch(setting, deployment)
+            name, ready = str(setting["name"]), process.ready
+
+            def told() -> ReadyReport:
+                if self.live > self.most and name in self.blamed:
+                    process.close()
+                    raise TrialFailure(Status.OOM, "no memory")
+                return ready()
+
+            process.ready = told  # type: ignore[method-assign]
+            return process
+
+    launcher = Small(rate=lambda at: 20.0 if at["name"] == "openvino/tuned" else 10.0)
+    contest = ScriptedContest.of(launcher, batches=[BATCH, 16])
+    rates = {each.name: [slice_of(20.0 if each.kind is Kind.TUNED else 10.0)] * 4 for each in contest.entries()}
+    for _ in range(6):
+        contest.store.add_round(contest.entries(), Round(slices=rates))
+    scan(contest)
+    assert {(each.contender, each.status) for each in contest.cells()} == {
+        (name, Status.OK) for name in ("tensorflow/default", "openvino/default", "openvino/tuned")
+    }
+    assert launched(launcher).count(("openvino/default", 16)) == 2
 
 
 def test_beside_long_steps_short_ones_run_for_twenty_seconds() -> None:
@@ -830,7 +858,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
         return SimpleNamespace(interrupted=False, study=None, failure="it failed")
 
     monkeypatch.setattr("tuner.job.frameworks.tuning.run_search", run_search)
-    monkeypatch.setattr("tuner.job.frameworks.tuning.search_arguments", lambda _, each, __: each.name)
+    monkeypatch.setattr("tuner.job.frameworks.tuning.search_request", lambda _, each, __: each.name)
     job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
     starts = (("slow", 16.5), ("quick", 3.0))
     slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)

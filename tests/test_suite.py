@@ -281,7 +281,7 @@ def test_what_cannot_be_planned_is_said(planned: Any, options: dict[str, Any], s
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let each search be a Python program instead: what is tested is what happens around it."""
-    monkeypatch.setattr(nested, "_command", lambda _: [sys.executable, "-c", code])
+    monkeypatch.setattr(nested, "_command", lambda: [sys.executable, "-c", code])
 
 
 def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

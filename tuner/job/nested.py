@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from tuner.child.lifetime import PR_SET_PDEATHSIG
+from tuner.job.request import SearchRequest
 from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND
 from tuner.report.result.study import StudyResult
@@ -32,10 +34,10 @@ class EndedSearch:
     interrupted: bool = False
 
 
-def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = None) -> EndedSearch:
-    """Run `tftune search` with these arguments, and return what it found.
+def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = None) -> EndedSearch:
+    """Search as requested in a process of its own (`tuner.cli.nested`), and return what it found.
 
-    It ends when this process does. `enter` is called in the new process before anything else, as
+    The process ends when this one does. `enter` is called in the new process before anything else, as
     `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
     """
     began_s = time.monotonic()
@@ -46,18 +48,16 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr_file:
         child = subprocess.Popen(
-            _command(arguments),
-            stdin=subprocess.DEVNULL,
+            _command(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr_file,
-            encoding="utf-8",
-            errors="replace",
             start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
             preexec_fn=enter or end_with_parent,  # there is one thread
         )
         interrupted = False
         try:
-            out, _ = child.communicate()
+            out, _ = child.communicate(pickle.dumps(request))
         except KeyboardInterrupt:
             interrupted = True
             child.terminate()
@@ -80,6 +80,6 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
         return EndedSearch(wall_s=wall_s, failure=f"the search printed no result: {error}")
 
 
-def _command(arguments: Sequence[str]) -> list[str]:
-    """Return the words that run the search."""
-    return [sys.executable, "-P", str(COMMAND), "search", *arguments, "--wait", "--json"]
+def _command() -> list[str]:
+    """Return the words that run the search: of this package, whatever `tuner.py` the folder or PYTHONPATH has."""
+    return [sys.executable, "-P", str(COMMAND), "-m", "tuner.cli.nested"]

@@ -20,7 +20,7 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
 from tuner.job.nested import run_search
-from tuner.job.request import KEEP, find_device, find_workload, interpreter, space_file, words
+from tuner.job.request import KEEP, SearchRequest, find_device, find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
@@ -291,19 +291,25 @@ def _run(suite: Suite, number: int) -> FinishedCase:
 
 def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> FinishedCase:
     with confined(case.shape) as enter:
-        ended = run_search(_command(case, request), enter=enter)
+        ended = run_search(search_request(case, request), enter=enter)
     wall_s = time.monotonic() - began_s
     return FinishedCase(
         number=number, wall_s=wall_s, study=ended.study, failure=ended.failure, interrupted=ended.interrupted
     )
 
 
-def _command(case: Case, request: SuiteRequest) -> list[str]:
-    """Return the words and options of the search of a case."""
-    command = [*case.spec.words, "--mode", case.spec.mode]
-    command += ["--framework", request.framework, "--device", request.device]
-    command += ["--python", str(case.python), "--time-budget", request.time_budget]
-    command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
-    command += [] if request.space is None else ["--space", request.space]
-    # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
-    return [*command, "--no-instances", "--no-predict"]
+def search_request(case: Case, request: SuiteRequest) -> SearchRequest:
+    """Return the request of the search of a case."""
+    return SearchRequest(
+        workload=case.spec,
+        python=str(case.python),
+        time_budget=request.time_budget,
+        seed=request.seed,
+        storage=request.storage,
+        trial_timeout=request.trial_timeout,
+        space=request.space,
+        # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
+        instances=False,
+        predict=False,
+        wait=True,
+    )

@@ -1,49 +1,59 @@
-"""A cell: one contender at one batch size, in a process of its own that takes turns with a live reference process.
+"""Cells: contenders at one batch size, which live together with the reference and are measured in common passes.
 
 The contenders of a table may be of different frameworks, each with a launcher of its own. What they have in common is
 the reference at the same batch size, whose drift is thereby taken out, and the inputs, on which outputs are compared
-before anything is timed.
+before anything is timed. The reference itself is compared with the anchor: its process at another batch size, so that
+a curve over batch sizes has no drift in it either.
+
+Where a pass of all would last too long, each process has one slice in it. They are started one at a time then, and the
+end of a warm-up, while which the others were stopped, is the slice of the first pass.
 
 Notation
-    x (n,)    log-ratios of the contender's rate to the reference's, one a block
-    σ_w, σ_p  standard deviations of a block within a pair, and between processes (`tuner.stats.noise`)
-    m         slices of either in a block
-    estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the blocks (`tuner.stats.moderation`),
+    x (n,)    log-ratios of the contender's rate to the reference's, one a pass
+    σ_w, σ_p  standard deviations of a pass of two processes, and between processes (`tuner.stats.noise`)
+    m         slices of either in a pass
+    estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the passes (`tuner.stats.moderation`),
               believed to be 2σ_w²/m, with the σ_w that the other cells show (`block_sd`)
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tuner.measure.agreement import Sample, deviation, moved_text
 from tuner.measure.finals import Contender
-from tuner.measure.interruption import stalled
+from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import Pair, log_ratios
+from tuner.measure.passes import Live, run_pass, whole_steps
+from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_DF, PRIOR_NOISE, Noise
-from tuner.trial.launcher import Launcher, Process
-from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.launcher import start_all
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 
-MAX_PAIR_S = 20.0
-_MAX_BLOCK_S = 20.0  # of ABBA
+MAX_PASS_S = 20.0
+"""A pass in which all had two slices, and which would last longer (s), has one of each."""
+MAX_ANCHOR_S = 20.0  # of the anchor beside long steps
+_ANCHOR = "anchor"
+_MAX_INTERRUPTED = 20  # accept the data in the end, even if the machine keeps suspending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """What came of a contender at a batch size. `pair` is None of one that failed.
 
-    The reference itself is paired with its process at another batch size, `paired_batch_size`, so that a curve over
-    batch sizes has no drift in it either. `constructor_s` is from the start of the interpreter's work to a loaded
-    model, `first_batch_s` how long the first batch took, `deviation` how far outputs lie from the reference's,
-    relative to the largest of these.
+    The pair has the slices of the contender and those of the reference in the same passes. The reference itself is
+    compared with its process at another batch size, `paired_batch_size`. `constructor_s` is from the start of the
+    interpreter's work to a loaded model, `first_batch_s` how long the first batch took, `deviation` how far outputs lie
+    from the reference's, relative to the largest of these.
     """
 
     contender: str
@@ -52,7 +62,7 @@ class Cell:
     message: str = ""
     pair: Pair | None = None
     paired_batch_size: int | None = None
-    """That of the process which it took turns with, None where that is its own."""
+    """That of the process which it is compared with, None where that is its own."""
     constructor_s: float | None = None
     first_batch_s: float | None = None
     deviation: float | None = None
@@ -65,21 +75,26 @@ class Cell:
         return self.pair.candidate if self.pair else ()
 
     def estimate(self, noise: Noise = PRIOR_NOISE) -> Estimate | None:
-        """Return its log-ratio, of items a second, to the process which it took turns with; None without a pair."""
+        """Return its log-ratio, of items a second, to the process which it is compared with; None without a pair."""
         if self.pair is None:
             return None
-        return estimate(self.pair, batch_sizes=self._batch_sizes, noise=noise)
+        block_sd = noise.block_sd * math.sqrt(2 / self.pair.slices_per_block)
+        moderated = moderated_estimate(self.log_ratios, prior_sd=block_sd, prior_df=PRIOR_DF)
+        return moderated.widened(math.sqrt(2) * noise.process_sd)
 
     @property
     def log_ratios(self) -> Array:
         """Return x, shape (n,); n is 0 without a pair."""
         if self.pair is None:
             return np.empty(0)
-        return log_ratios(self.pair, Objective.THROUGHPUT, batch_sizes=self._batch_sizes)
+        batch_sizes = self.batch_size, self.paired_batch_size or self.batch_size
+        return log_ratios(self.pair, Objective.THROUGHPUT, batch_sizes=batch_sizes)
 
-    @property
-    def _batch_sizes(self) -> tuple[int, int]:
-        return self.batch_size, self.paired_batch_size or self.batch_size
+    @classmethod
+    def failed(cls, contender: Contender, failure: TrialFailure) -> Cell:
+        """Return that of a contender that has failed."""
+        batch_size = contender.setting.batch_size
+        return cls(contender=contender.names[0], batch_size=batch_size, status=failure.status, message=failure.message)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cell:
@@ -106,32 +121,51 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
+    """How cells are measured: until the interval is narrow, or for `max_pair_s` (s) with the reference's slices.
 
-    Where a block ABBA would last too long, it is AB (`is_long_block`). `half_width` is that of the interval (log).
-    Where quantiles of the contender's steps are wanted, each told by so many steps (`tail_steps`), the pair goes on to
-    the most that it has within `max_tail_s` (s).
+    `half_width` is that of the interval (log). Where quantiles of the contender's steps are wanted, each told by so
+    many steps (`tail_steps`), it goes on to the most that it has within `max_tail_s` (s). With `once` a pass has one
+    slice of each process, and where `warm_up_counts`, the end of a warm-up can be one.
     """
 
-    pair: PairPlan
-    max_pair_s: float = MAX_PAIR_S
+    slice_s: float = SLICE_S
     half_width: float = 0.03
+    max_pair_s: float = 20.0
     tail_steps: Sequence[int] = ()
     max_tail_s: float = 0.0
-
-    def pair_of(self, step_s: tuple[float, float]) -> PairPlan:
-        """Return how two are paired whose steps last so long (s)."""
-        both_s = sum(max(each, self.pair.slice_s) for each in step_s)
-        return replace(self.pair, slices_per_block=1) if is_long_block(both_s) else self.pair
+    n_parallel_starts: int = 1
+    once: bool = False
+    warm_up_counts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """A live process of the reference at a batch size, paused, and what it said when it was warm."""
+class LostReference:
+    """How the reference failed, and whether the others had not been started yet."""
 
-    process: Process
-    facts: ReadyReport
-    batch_size: int
+    failure: TrialFailure
+    was_alone: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Timed:
+    """A cell that is being measured: the key of what it is compared with, and the slices of both in each pass."""
+
+    cell: Cell
+    beside: str
+    passes: list[tuple[list[Slice], list[Slice]]] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
+
+    def measured(self) -> Cell:
+        """Return the cell with its pair. Two slices of a process are joined where a pass has one of the other's."""
+        n = min(len(slices) for both in self.passes for slices in both)
+        reference, candidate = (
+            [each for slices in side for each in (slices if len(slices) == n else [joined(*slices)])]
+            for side in zip(*self.passes, strict=True)
+        )
+        return replace(
+            self.cell,
+            pair=Pair(reference=reference, candidate=candidate, interruptions=self.interruptions, slices_per_block=n),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,55 +187,139 @@ def block_sd(cells: Iterable[Cell]) -> float:
     return math.sqrt(float(moderated_variances(np.array(sums), np.array(df))[-1]))  # that of which nothing is known
 
 
-def estimate(pair: Pair, *, batch_sizes: tuple[int, int], noise: Noise = PRIOR_NOISE) -> Estimate:
-    """Return the log-ratio of a pair's candidate to its reference; `batch_sizes` in that order."""
-    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes)
-    block_sd = noise.block_sd * math.sqrt(2 / pair.slices_per_block)
-    moderated = moderated_estimate(x, prior_sd=block_sd, prior_df=PRIOR_DF)
-    return moderated.widened(math.sqrt(2) * noise.process_sd)
+def measure_together(
+    reference: Contender,
+    others: Sequence[Contender],
+    plan: CellPlan,
+    *,
+    anchor: Contender | None,
+    check: Callable[[Contender, ReadyReport, Sample | None], Cell],
+    ended: Callable[[Cell], None],
+    is_over: Callable[[], bool],
+) -> LostReference | None:
+    """Measure contenders at one batch size beside the reference; return how that failed, None if it did not.
 
-
-def measure_cell(
-    contender: Contender, launcher: Launcher, reference: Reference, plan: CellPlan, check: Callable[[ReadyReport], Cell]
-) -> Cell:
-    """Start a process of a contender, look at what it is, and time it in turns with the reference.
-
-    `check` makes the cell from what the process tells when it is warm; one whose status is not ok is not timed. A
-    failure is the cell's; raises ReferenceLost for one of the reference.
+    `check` makes a cell from what a process tells when it is warm, and the reference's outputs; one whose status is
+    not ok is not timed. `ended` is given each cell when it is known. Without an `anchor` that of the reference has no
+    pair. Once the time `is_over`, or the reference has failed, cells end with the passes that they have.
     """
-    batch_size = contender.setting.batch_size
-    cell = Cell(contender=contender.names[0], batch_size=batch_size)
-    process = launcher.launch(contender.setting, contender.deployment)
+    together = _Together(name=reference.names[0], plan=plan, ended=ended)
     try:
-        facts = process.ready()
-        process.pause()
-        cell = check(facts)
-        if cell.status is not Status.OK:
-            return cell
-        step_s = (reference.facts.step_s, facts.step_s)
-        own = plan.pair_of(step_s)
-        pair = measure_pair(
-            reference.process,
-            process,
-            own,
-            step_s=step_s,
-            turn=facts.warm_up if _is_turn(facts, contender, own) else None,
-            enough=lambda pair: is_enough(pair, (batch_size, reference.batch_size), plan),
-        )
-    except TrialFailure as failure:
-        return replace(cell, status=failure.status, message=failure.message)
+        for key, contender in ((together.name, reference), (_ANCHOR, anchor)):
+            failures = {} if contender is None else together.start({key: contender})
+            if failures:
+                return LostReference(failure=failures[key], was_alone=True)
+        facts = together.facts[together.name]
+        peak_memory_bytes = together.live[together.name].process.peak_memory_bytes
+        cell = replace(check(reference, facts, None), peak_memory_bytes=peak_memory_bytes)
+        if anchor is None:
+            ended(cell)
+        else:
+            cell = replace(cell, paired_batch_size=anchor.setting.batch_size)
+            together.timed[together.name] = _Timed(cell=cell, beside=_ANCHOR)
+        contenders = {each.names[0]: each for each in others}
+        for key, failure in together.start(contenders).items():
+            ended(Cell.failed(contenders[key], failure))
+        for key in [key for key in contenders if key in together.live]:
+            cell = check(contenders[key], together.facts[key], facts.sample)
+            if cell.status is Status.OK:
+                together.timed[key] = _Timed(cell=cell, beside=together.name)
+            else:
+                together.live.pop(key).process.close()
+                ended(cell)
+        return together.run(contenders, is_over)
     finally:
-        peak_memory_bytes = process.close().peak_memory_bytes
-    return replace(cell, pair=pair, peak_memory_bytes=peak_memory_bytes)
+        for each in together.live.values():
+            each.process.close()
 
 
-def _is_turn(facts: ReadyReport, contender: Contender, plan: PairPlan) -> bool:
-    """Return whether the end of a warm-up is as good as a slice.
+@dataclass(slots=True, kw_only=True)
+class _Together:
+    """Processes that live together, by key: the reference's under its `name`, the anchor's, and those of the others."""
 
-    It has to be as long, and of one process, as several are not warm at once. A stall is seen beside the first step.
-    """
-    is_whole = facts.warm_up.elapsed_s >= plan.request_s(facts.step_s) and contender.deployment.processes == 1
-    return is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
+    name: str
+    plan: CellPlan
+    ended: Callable[[Cell], None]
+    live: dict[str, Live] = field(default_factory=dict)
+    facts: dict[str, ReadyReport] = field(default_factory=dict)
+    warm_ups: dict[str, list[Slice]] = field(default_factory=dict)
+    """The slices of the first pass that have run already."""
+    timed: dict[str, _Timed] = field(default_factory=dict)
+
+    def start(self, contenders: Mapping[str, Contender]) -> dict[str, TrialFailure]:
+        """Start processes; return the failures of those that are not warm now."""
+        launches = []
+        for each in contenders.values():
+            assert each.launcher is not None  # the model is ready
+            launches.append((each.setting, functools.partial(each.launcher.launch, each.setting, each.deployment)))
+        failures: dict[str, TrialFailure] = {}
+        started = start_all(launches, parallel=1 if self.plan.once else self.plan.n_parallel_starts)
+        for (key, contender), start in zip(contenders.items(), started, strict=True):
+            if start.failure is not None:
+                failures[key] = start.failure
+            elif start.facts is not None:
+                self.facts[key] = start.facts
+                self.live[key] = Live(process=start.process, usual_s=[start.facts.step_s])
+                if self._is_slice(start.facts, contender, self.live[key]):
+                    self.warm_ups[key] = [start.facts.warm_up]
+        return failures
+
+    def _is_slice(self, facts: ReadyReport, contender: Contender, live: Live) -> bool:
+        """Return whether the end of a warm-up, while which the others were stopped, is as good as a slice.
+
+        It has to be as long, and of one process, as several are not warm at once. A stall is seen beside the first
+        step.
+        """
+        is_whole = facts.warm_up.elapsed_s >= whole_steps(self.plan.slice_s)(live)
+        is_counted = self.plan.once and self.plan.warm_up_counts and contender.deployment.processes == 1
+        return is_counted and is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
+
+    def run(self, contenders: Mapping[str, Contender], is_over: Callable[[], bool]) -> LostReference | None:
+        """Time all in passes until each cell has ended; return how the reference failed, None if it did not."""
+        rng = np.random.default_rng()
+        # The reference has another slice after all others of the first pass, and the anchor a long one.
+        ran = {key: slices for key, slices in self.warm_ups.items() if key in self.live and key != _ANCHOR}
+        back: Sequence[str] = ()
+        n_interrupted = 0
+        while self.timed:
+            running = {key: each for key, each in self.live.items() if key == self.name or key not in ran}
+            done = run_pass(running, rng, self._ask_s, long_once=True, once=self.plan.once, back=back)
+            slices = {key: ran.get(key, []) + done.slices.get(key, []) for key in self.live}
+            back, ran = done.order, {}
+            lost = next((done.failures[key] for key in (self.name, _ANCHOR) if key in done.failures), None)
+            for key in done.failures.keys() & contenders.keys():
+                self.live.pop(key).process.close()
+                del self.timed[key]
+                self.ended(Cell.failed(contenders[key], done.failures[key]))
+            counts = done.interrupted is None or n_interrupted == _MAX_INTERRUPTED
+            n_interrupted += not counts
+            for key, each in list(self.timed.items()):
+                each.interruptions.extend(
+                    [*done.repeated, *([] if counts or not done.interrupted else [done.interrupted])]
+                )
+                if counts and lost is None:
+                    each.passes.append((slices[each.beside], slices[key]))
+                if each.passes and (lost is not None or is_over() or is_enough(each.measured(), self.plan)):
+                    self._end(key)
+            if lost is not None:
+                return LostReference(failure=lost, was_alone=False)
+            if is_over():
+                break
+        return None
+
+    def _ask_s(self, live: Live) -> float:
+        """Return for how long (s) to ask. After a pause the first steps are slower.
+
+        So small batches run for about as long as large ones, or they would seem slow.
+        """
+        long_s = min(self.facts[self.name].step_s, MAX_ANCHOR_S) if live is self.live.get(_ANCHOR) else 0.0
+        return whole_steps(max(self.plan.slice_s, long_s))(live)
+
+    def _end(self, key: str) -> None:
+        """Tell a cell and end its process; the reference's goes on beside the others, and the anchor's ends."""
+        cell = self.timed.pop(key).measured()
+        status = self.live.pop(_ANCHOR if key == self.name else key).process.close()
+        self.ended(cell if key == self.name else replace(cell, peak_memory_bytes=status.peak_memory_bytes))
 
 
 def checked_cell(
@@ -231,14 +349,12 @@ def checked_cell(
     return cell
 
 
-def is_long_block(both_s: float) -> bool:
-    """Return whether a block ABBA lasts too long of two whose slices last for so long (s) together."""
-    return 2 * both_s > _MAX_BLOCK_S
-
-
-def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
-    """Return whether a pair needs no more blocks."""
-    low, high = estimate(pair, batch_sizes=batch_sizes).interval()
+def is_enough(cell: Cell, plan: CellPlan) -> bool:
+    """Return whether a cell needs no more passes."""
+    own, pair = cell.estimate(), cell.pair
+    if own is None or pair is None:
+        return False
+    low, high = own.interval()
     is_known = math.log(high / low) / 2 <= plan.half_width
     n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
     within_reach = [n for n in plan.tail_steps if pair.timed_s * n / max(1, n_steps) <= plan.max_tail_s]

@@ -170,8 +170,7 @@ def _cell_row(lineup: Lineup, side: Side, cell: Cell, reference_rate: float | No
     slices: Sequence[Slice] = cell.slices
     if side.name == lineup.reference:
         own, of_batch = None, own
-        others = [each for each in lineup.cells if each.batch_size == cell.batch_size and each is not cell]
-        slices = [*slices, *(each for other in others if other.pair is not None for each in other.pair.reference)]
+        slices = _reference_slices(lineup, cell)
     return _row(
         lineup,
         side,
@@ -188,6 +187,17 @@ def _cell_row(lineup: Lineup, side: Side, cell: Cell, reference_rate: float | No
         precision=cell.precision,
         of_batch=of_batch,
     )
+
+
+def _reference_slices(lineup: Lineup, cell: Cell) -> list[Slice]:
+    """Return what the reference ran at the batch size of its cell, beside the others too, each slice once.
+
+    Slices of the same pass stand in several cells, in some of them two joined: the single ones count.
+    """
+    others = [each for each in lineup.cells if each.batch_size == cell.batch_size and each is not cell]
+    slices = [*cell.slices, *(each for other in others if other.pair is not None for each in other.pair.reference)]
+    slices.sort(key=lambda each: each.n_steps, reverse=True)
+    return list({each.start_s: each for each in slices}.values())
 
 
 def _row(

@@ -26,6 +26,7 @@ from tuner.job.request import (
     find_workload,
     parse_request,
 )
+from tuner.job.servers import free_memory_bytes
 from tuner.machine.conditions import Watch
 from tuner.measure.agreement import spread
 from tuner.measure.cell import Cell
@@ -104,6 +105,10 @@ class Contest:
     def left_s(self) -> float:
         """Return how much of the time (s) is left."""
         return self.budget_s - (time.monotonic() - self.began_s)
+
+    def free_memory_bytes(self) -> int | None:
+        """Return the memory that processes may take; None where that is not known."""
+        return free_memory_bytes(self.reference.job)
 
     def say(self, what: str) -> None:
         """Tell what begins."""
@@ -230,19 +235,23 @@ def recall(contest: Contest) -> None:
 
 def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int, seen: Seen) -> Participant:
     """Return an entrant with its job; raises BadInputError, for example where it is not installed."""
-    parsed = parse_request(
-        SearchRequest(
-            workload=entrant.spec(request.workload),
-            space=request.space,
-            batch_size=str(batch_size),
-            pins=list(entrant.pins),
-            python=str(entrant.python),
-            storage=request.storage,
-            trial_timeout=request.trial_timeout,
-            numerics=MAY_CHANGE if entrant.pins else KEEP,
-        )
-    )
+    parsed = parse_request(request_of(entrant, request, batch_size))
     return Participant(entrant=entrant, job=replace(prepare(parsed), seen=seen))
+
+
+def request_of(entrant: Entrant, request: FrameworksRequest, batch_size: int) -> SearchRequest:
+    """Return the request of what is measured in an entrant, at one batch size."""
+    return SearchRequest(
+        workload=entrant.spec(request.workload),
+        space=request.space,
+        batch_size=str(batch_size),
+        pins=list(entrant.pins),
+        python=str(entrant.python),
+        storage=request.storage,
+        trial_timeout=request.trial_timeout,
+        numerics=MAY_CHANGE if entrant.pins else KEEP,
+        instances=False,
+    )
 
 
 def lineup_of(contest: Contest) -> Lineup:

@@ -12,7 +12,7 @@ import numpy as np
 from tuner.job.frameworks.contest import Contest, lineup_of
 from tuner.job.frameworks.schedule import Schedule, answering, steps_s
 from tuner.job.frameworks.starts import loading_s
-from tuner.job.servers import free_memory_bytes, parallel_starts
+from tuner.job.servers import parallel_starts
 from tuner.measure.finals import (
     Contender,
     Round,
@@ -29,27 +29,23 @@ from tuner.report.layout import plural
 from tuner.report.standings import bests
 from tuner.stats.moderation import half_widths
 
-# Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most. The
-# last one is for ratios that are not known well enough by then: verdicts are worth more than more batch sizes.
-_LEAST_SHARE, _MOST_SHARE, _LATEST_SHARE = 0.25, 0.55, 0.7
+_LEAST_SHARE, _MOST_SHARE = 0.25, 0.55  # of the time that is left, whatever loading and the scan need
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
 _MAX_FAILURES = 2  # of a setting that never ran
-_HALF_WIDTH, _WANTED = 0.02, 0.029  # of the interval of a ratio (log): known well, and well enough, which is 3 %
+_HALF_WIDTH = 0.029  # of the interval of a ratio (log) that is known: 3 %
 
 
 def hold_finals(contest: Contest) -> None:
-    """Hold rounds until each ratio to the reference is known well, or their share of the time is up.
+    """Hold rounds until each ratio to the reference is known, or their share of the time is up.
 
-    A setting whose ratio is known well leaves, so that the time goes to the others. Where that time is up, those that
-    are not known well enough have somewhat more; not so in a later run, where the scan is what is missing.
+    A setting whose ratio is known leaves, so that the time goes to the others.
     """
     entries = contest.entries()
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
     start_s, time_s = time.monotonic(), contest.left_s()
-    latest_share = _LATEST_SHARE if len(rounds) < _SOME_ROUNDS else 0.0
     plan = FinalsPlan(
         n_parallel_starts=parallel_starts(contest.reference.job.machine),
         max_resident=_max_resident(contest, FinalsPlan().max_resident),
@@ -60,17 +56,12 @@ def hold_finals(contest: Contest) -> None:
     lineup = lineup_of(contest)
     while True:
         began_s = time.monotonic()
-        would_end_s = began_s + longest_s
+        has_time = began_s + longest_s <= start_s + finals_share(contest, rounds, time_s) * time_s
+        least = _MIN_ROUNDS if has_time else _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         best_names = [side.name for side in bests(lineup)]
-        share = finals_share(contest, rounds, time_s)
-        ends_s, latest_s = (start_s + each * time_s for each in (share, max(share, latest_share)))
-        least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
-        if would_end_s <= ends_s:
-            unknown = not_known(rounds, contenders, best_names, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
-        else:
-            unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_WANTED)
+        unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_HALF_WIDTH)
         n_rounds = min((_n_rounds(rounds, each) for each in unknown), default=_MAX_ROUNDS)
-        if n_rounds >= _MAX_ROUNDS or (n_rounds >= least and would_end_s > latest_s):
+        if n_rounds >= (_MAX_ROUNDS if has_time else least):
             break
         contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
         running = [contenders[0], *unknown]
@@ -148,7 +139,7 @@ def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], runni
 
 def _max_resident(contest: Contest, most: int) -> int:
     """Return how many processes memory holds at once."""
-    free_bytes = free_memory_bytes(contest.reference.job)
+    free_bytes = contest.free_memory_bytes()
     starts = [start for each in contest.running() for start in each.starts.values()]
     largest_bytes = max((start.peak_memory_bytes or 0 for start in starts), default=0)
     if free_bytes is None or not largest_bytes:

@@ -1,10 +1,8 @@
-"""How the time of a contest is divided between the finals, at one batch size, and the scan of all batch sizes.
+"""What the scan of batch sizes lacks, in which order it is measured, and about how long that takes.
 
 Notation, of a setting at batch size b
     s(b)    time (s) of a step: an item takes as long as at the nearest batch size that was measured
     start   time (s) until a process is warm; 2 s(b) more where steps are long
-    turns   time (s) for which it takes turns with the reference; of long steps, the second one of a process's start is
-            its turn
 
 Order: first the curves that answer the question (`answering`), of all batch sizes; then the others, where time is left.
 """
@@ -19,19 +17,16 @@ import numpy as np
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
-from tuner.measure.cell import MAX_PAIR_S, is_long_block
+from tuner.measure.cell import MAX_ANCHOR_S, MAX_PASS_S
 from tuner.measure.finals import Round, log_rates
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.report.lineup import Kind
 from tuner.stats.estimate import paired
-from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import Status
 
-TAIL_STEPS = (samples_needed(0.95), samples_needed(0.99))  # of one item at a time, whose tail is told
-MAX_TAIL_S = 45.0
-MAX_ANCHOR_S = 20.0  # of the reference at the batch size of the contest, beside long steps of its own
-_LEAST_PAIR_S = 6.0  # of a cell whose steps are short
+_OWN_S = 3.0  # of slices of short steps, until a ratio is known
+_MAX_TOGETHER = 10  # processes beside the reference and its anchor
 _WARM_UP_STEPS = 2
 
 
@@ -75,25 +70,39 @@ class Schedule:
     def waiting(self, batch_size: int) -> list[Entry]:
         """Return the settings of which nothing is known at a batch size, and whose curve has not ended before.
 
-        The reference is first, then those that need little memory: one that memory does not hold may take the
-        reference with it. None wait where the reference failed, or was not measured when it was its turn: rates are
-        relative to it.
+        The reference is first, then those that need little memory. None wait where the reference failed, or was not
+        measured when it was its turn: rates are relative to it.
         """
-        reference_cell = self._contest.cell(self._reference, batch_size)
-        if self._contest.lost_at is not None and self._contest.lost_at <= batch_size:
-            has_reference = False
-        elif reference_cell is None:
-            has_reference = self._reference in self._entries
-        else:
-            has_reference = reference_cell.status is Status.OK
-        waiting = [
-            entry
-            for entry in self._entries
-            if has_reference
-            and self._contest.cell(entry, batch_size) is None
-            and not self._has_ended(entry, batch_size)
-        ]
-        return sorted(waiting, key=lambda entry: (entry != self._reference, self._memory_bytes(entry, batch_size)))
+        contest, own = self._contest, self._contest.cell(self._reference, batch_size)
+        is_lost = contest.lost_at is not None and contest.lost_at <= batch_size
+        is_missing = own is None and self._reference not in self._entries
+        if is_lost or is_missing or (own is not None and own.status is not Status.OK):
+            return []
+        ended = {each.name for each in self._entries if self._has_ended(each, batch_size)}
+        waiting = [e for e in self._entries if contest.cell(e, batch_size) is None and e.name not in ended]
+        return sorted(waiting, key=lambda each: (each != self._reference, self._memory_bytes(each, batch_size)))
+
+    def groups(self, waiting: Sequence[Entry], batch_size: int) -> list[list[Entry]]:
+        """Return those that wait, but for the reference, in groups that memory holds together beside that one."""
+        free_bytes = self._contest.free_memory_bytes()
+        groups: list[list[Entry]] = [[]]
+        used_bytes = reference_bytes = self._memory_bytes(self._reference, batch_size)
+        for entry in waiting:
+            if entry == self._reference:
+                continue
+            own_bytes = self._memory_bytes(entry, batch_size)
+            is_full = len(groups[-1]) == _MAX_TOGETHER or (free_bytes or own_bytes) < used_bytes + own_bytes
+            if groups[-1] and is_full:
+                groups.append([])
+                used_bytes = reference_bytes
+            groups[-1].append(entry)
+            used_bytes += own_bytes
+        return groups
+
+    def is_long(self, live: Sequence[Entry], batch_size: int) -> bool:
+        """Return whether a pass of two slices of each, the reference among them, lasts too long."""
+        others = [each for each in live if each != self._reference]
+        return 2 * sum(self._slice_s(each, batch_size) for each in [self._reference, *others]) > MAX_PASS_S
 
     def warm_s(self, entry: Entry, batch_size: int) -> float:
         """Return about how long (s) it takes until a process is warm."""
@@ -107,74 +116,41 @@ class Schedule:
         needed_s = self.warm_s(entry, batch_size) - _WARM_UP_STEPS * self._step_s(entry, self._contest.batch_size)
         return needed_s if needed_s > entry.participant.job.deadline_s else None
 
-    def cell_s(self, entry: Entry, batch_size: int, pair_s: float) -> float:
-        """Return about how long (s) a cell takes beside a live reference, where steps are timed for `pair_s` (s).
+    def expected_s(self, batch_size: int) -> float:
+        """Return about how long (s) it takes to measure what waits at a batch size, without what starts too late.
 
-        The reference's own takes turns with another process, at the batch size of the contest. Single items go on for
-        as long as their tail needs, where that is within reach.
+        Of long steps the end of a warm-up is the only slice, but for the reference.
         """
-        own_s, reference_s = self._step_s(entry, batch_size), self._step_s(self._reference, batch_size)
-        if entry == self._reference:
-            anchor_s = max(min(own_s, MAX_ANCHOR_S), self._step_s(entry, self._contest.batch_size))
-            warm_s = self.warm_s(entry, batch_size) + self.warm_s(entry, self._contest.batch_size)
-            return warm_s + _turns_s(own_s + anchor_s, pair_s)
-        # Both have slices of the same length, unless a step is longer.
-        slice_s, reference_slice_s = (max(each, entry.participant.job.slice_s) for each in (own_s, reference_s))
-        tails_s = [n * own_s * (1 + reference_slice_s / slice_s) for n in TAIL_STEPS if batch_size == 1]
-        least_s = max((tail_s for tail_s in tails_s if tail_s <= MAX_TAIL_S), default=0.0)
-        if is_long_block(own_s + reference_s) and entry.contender(batch_size).deployment.processes == 1:
-            return self.warm_s(entry, batch_size) + reference_s
-        return self.warm_s(entry, batch_size) + max(least_s, _turns_s(own_s + reference_s, pair_s))
-
-    def next_s(self, entry: Entry, waiting: Sequence[Entry], batch_size: int, *, has_reference: bool) -> float:
-        """Return about how long (s) it takes at least until the next cell of those that wait is worth something.
-
-        The reference's alone is not, where others wait that are to be compared with it.
-        """
-        needed_s = self.cell_s(entry, batch_size, 0.0)
-        if entry == self._reference:
-            others_s = (self.cell_s(each, batch_size, 0.0) for each in waiting if each != entry)
-            return needed_s + min(others_s, default=0.0)
-        return needed_s + (0.0 if has_reference else self.warm_s(self._reference, batch_size))
+        all_waiting = self.waiting(batch_size)
+        waiting = [each for each in all_waiting if self.late_s(each, batch_size) is None]
+        if not waiting or (self._reference in all_waiting and self._reference not in waiting):
+            return 0.0
+        live = [self._reference, *(each for each in waiting if each != self._reference)]
+        warm_s = sum(self.warm_s(each, batch_size) for each in live)
+        is_long = self.is_long(live, batch_size)
+        anchor_s = 0.0
+        if self._reference in waiting and batch_size != self._contest.batch_size:
+            warm_s += self.warm_s(self._reference, self._contest.batch_size)
+            anchor_s = max(min(self._step_s(self._reference, batch_size), MAX_ANCHOR_S), 0.0 if is_long else _OWN_S)
+        if is_long:
+            return warm_s + anchor_s + self._slice_s(self._reference, batch_size)
+        return warm_s + anchor_s + sum(max(_OWN_S, 2 * self._step_s(each, batch_size)) for each in live)
 
     def scan_s(self, most_s: float) -> float:
-        """Return about how long (s) what the scan lacks takes at least.
+        """Return about how long (s) what the scan lacks takes.
 
         Batch sizes for which there is no time any more, of `most_s` (s), do not count.
         """
-        return sum(self._sizes_s(most_s, since=0).values())
-
-    def pair_s(self, batch_size: int) -> float:
-        """Return for how long (s) cells of short steps are timed from a batch size on: less where time is short."""
-        left_s = self._contest.left_s()
-        sizes_s = self._sizes_s(left_s, batch_size)
-        if not sizes_s:
-            return _LEAST_PAIR_S
-        shortest_s, longest_s = sum(sizes_s.values()), sum(self._cells_s(size, MAX_PAIR_S) for size in sizes_s)
-        if longest_s <= max(left_s, shortest_s):
-            return MAX_PAIR_S
-        return _LEAST_PAIR_S + (MAX_PAIR_S - _LEAST_PAIR_S) * (left_s - shortest_s) / (longest_s - shortest_s)
-
-    def _sizes_s(self, most_s: float, since: int) -> dict[int, float]:
-        """Return how long (s) the cells take that are missing, by batch size from one on, as far as the time goes."""
-        sizes_s: dict[int, float] = {}
+        total_s = 0.0
         for batch_size in self.batch_sizes:
-            if batch_size >= since:
-                needed_s = self._cells_s(batch_size, _LEAST_PAIR_S)
-                if sum(sizes_s.values()) + needed_s > most_s:
-                    break
-                sizes_s[batch_size] = needed_s
-        return sizes_s
+            needed_s = self.expected_s(batch_size)
+            if total_s + needed_s > most_s:
+                break
+            total_s += needed_s
+        return total_s
 
-    def _cells_s(self, batch_size: int, pair_s: float) -> float:
-        """Return how long (s) the cells take that are missing at a batch size, without those that cannot get warm."""
-        all_waiting = self.waiting(batch_size)
-        waiting = [entry for entry in all_waiting if self.late_s(entry, batch_size) is None]
-        if self._reference in all_waiting and self._reference not in waiting:
-            return 0.0  # without it there are none
-        needs_reference = bool(waiting) and waiting[0] != self._reference
-        beside_s = self.warm_s(self._reference, batch_size) if needs_reference else 0.0
-        return beside_s + sum(self.cell_s(entry, batch_size, pair_s) for entry in waiting)
+    def _slice_s(self, entry: Entry, batch_size: int) -> float:
+        return max(self._step_s(entry, batch_size), entry.participant.job.slice_s)
 
     def _step_s(self, entry: Entry, batch_size: int) -> float:
         """Return s(b) of a setting, 0 where nothing is known."""
@@ -189,11 +165,17 @@ class Schedule:
         nearest = min(sizes, key=lambda size: max(size / batch_size, batch_size / size))
         return self._steps_s[entry.name, nearest] * batch_size / nearest
 
-    def _memory_bytes(self, entry: Entry, batch_size: int) -> int:
-        """Return the peak memory of a setting at the largest batch size below one that was measured, 0 for none."""
-        smaller = [size for size in self._contest.batches if size < batch_size]
-        cells = [self._contest.cell(entry, size) for size in sorted(smaller, reverse=True)]
-        return next((cell.peak_memory_bytes for cell in cells if cell is not None and cell.peak_memory_bytes), 0)
+    def _memory_bytes(self, entry: Entry, batch_size: int) -> float:
+        """Return about the most memory that a setting needs: of more items, that much more; 0 where nothing is known.
+
+        By the largest batch size below one that was measured, or else by its first start.
+        """
+        cells = [self._contest.cell(entry, size) for size in self._contest.batches if size < batch_size]
+        cells.append(entry.participant.starts.get(entry.kind))
+        known = {each.batch_size: each.peak_memory_bytes for each in cells if each is not None}
+        sizes = sorted(size for size, peak_bytes in known.items() if peak_bytes)
+        nearest = max((size for size in sizes if size <= batch_size), default=min(sizes, default=batch_size))
+        return (known.get(nearest) or 0) * max(1.0, batch_size / nearest)
 
     def _has_ended(self, entry: Entry, batch_size: int) -> bool:
         """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""
@@ -204,8 +186,3 @@ class Schedule:
             if size < batch_size
         ]
         return any(cell is not None and cell.status in (Status.OOM, Status.TIMEOUT) for cell in smaller)
-
-
-def _turns_s(both_s: float, pair_s: float) -> float:
-    """Return for how long (s) two take turns whose steps last for `both_s` (s) together; see `CellPlan.pair_of`."""
-    return both_s if is_long_block(both_s) else max(pair_s, 2 * both_s)

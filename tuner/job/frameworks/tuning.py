@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
+from dataclasses import replace
 
 from tuner.devices.registry import DEFAULT as CPU
-from tuner.job.frameworks.contest import Contest
+from tuner.job.frameworks.contest import Contest, request_of
 from tuner.job.frameworks.participant import Participant
 from tuner.job.nested import run_search
-from tuner.job.request import MAY_CHANGE
+from tuner.job.request import SearchRequest
 from tuner.report.lineup import Kind, Tuned
 
 _LEAST_SEARCH_S = 10.0
@@ -38,7 +38,7 @@ def tune(contest: Contest) -> None:
             contest.events.ended(each.name, failure)
             continue
         contest.say(f"{each.name}: searching for {search_s:.0f} s")
-        ended = run_search(search_arguments(contest, each, search_s))
+        ended = run_search(search_request(contest, each, search_s))
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.study is None:
@@ -57,18 +57,15 @@ def _is_short(participant: Participant, search_s: float) -> bool:
     return tuned is None or (tuned.searched_s is not None and search_s > _LONGER * tuned.searched_s)
 
 
-def search_arguments(contest: Contest, participant: Participant, search_s: float) -> list[str]:
-    """Return what `tftune search` is called with for a participant."""
-    request, entrant = contest.request, participant.entrant
-    arguments = shlex.split(entrant.spec(request.workload).command_line)
-    arguments += ["--python", str(entrant.python), "--batch-size", str(contest.batch_size), "--no-instances"]
-    arguments += ["--no-predict"]  # of the others nothing can be predicted
-    arguments += ["--time-budget", f"{search_s:.0f}s", "--seed", str(request.seed), "--storage", request.storage]
-    arguments += ["--trial-timeout", request.trial_timeout, "--margin", f"{100 * request.margin:g}"]
-    arguments += [] if request.space is None else ["--space", request.space]
-    arguments += ["--new"] if request.new else []
-    if entrant.pins:
-        arguments += ["--numerics", MAY_CHANGE]
-    for pin in entrant.pins:
-        arguments += ["--set", pin]
-    return arguments
+def search_request(contest: Contest, participant: Participant, search_s: float) -> SearchRequest:
+    """Return the request of the search in a framework."""
+    request = contest.request
+    return replace(
+        request_of(participant.entrant, request, contest.batch_size),
+        time_budget=f"{search_s:.0f}s",
+        seed=request.seed,
+        margin=request.margin,
+        new=request.new,
+        predict=False,  # of the others nothing can be predicted
+        wait=True,
+    )
