@@ -17,7 +17,6 @@ from tuner.measure.finals import (
     Round,
     log_rates,
     merged,
-    noise_between,
     rates,
     replicates,
     run_round,
@@ -33,7 +32,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
-from tuner.stats.noise import PRIOR_NOISE
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
@@ -319,19 +317,6 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
 
 
-@pytest.mark.parametrize(("block_sd", "process_sd"), [(0.06, 0.004), (0.02, 0.05)])
-def test_rounds_tell_how_slices_and_how_processes_scatter(block_sd: float, process_sd: float) -> None:
-    launcher = ScriptedLauncher(
-        rate=lambda s: 20.0 * int(s["intra_op"]), noise=block_sd, process_noise=process_sd, drift=0.2
-    )
-    rng = np.random.default_rng(1)
-    rounds = [run_round(contenders(), launcher, FinalsPlan(passes=4), rng) for _ in range(60)]
-    noise = noise_between(rounds, contenders(), Objective.THROUGHPUT)
-    assert noise.block_sd == pytest.approx(block_sd, rel=0.15)
-    assert noise.process_sd == pytest.approx(process_sd, rel=0.25, abs=0.004)
-    assert noise_between(rounds[:1], contenders(), Objective.THROUGHPUT) == PRIOR_NOISE
-
-
 def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
     """With √n processes of the reference beside n others: here the reference is what scatters."""
     launcher = ScriptedLauncher(
@@ -348,7 +333,6 @@ def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
     assert {len(each.slices) for each in rounds} == {5}
     names, y = log_rates(rounds, [reference, *others], Objective.THROUGHPUT)
     assert y[:, names.index("reference")].std() == pytest.approx(0.03 / math.sqrt(2), rel=0.3)
-    assert noise_between(rounds, [reference, *others], Objective.THROUGHPUT).process_sd > 0
     failed = Round(failures={"reference": "oom: x"}, slices={"0": held[0].slices["0"]})
     assert merged(failed, reference, more).failures == {"reference": "oom: x"}
     half = Round(failures={"reference": "oom: x"}, slices={"reference#2": held[0].slices["reference#2"]})

@@ -284,6 +284,14 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(nested, "_command", lambda: [sys.executable, "-c", code])
 
 
+def test_a_search_is_told_what_to_do_on_stdin(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import pickle, sys; sys.exit(f'tftune: {pickle.load(sys.stdin.buffer)}')"
+    _scripted(monkeypatch, code)
+    asked = planned(workloads="lenet5")
+    done = suite.run(asked, on_start=lambda *_: None, on_end=lambda *_: None)
+    assert [each.failure for each in done] == [str(suite.search_request(asked.cases[0], asked.request))]
+
+
 def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(
         monkeypatch,

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,9 +25,8 @@ _OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedSearch:
-    """How a search ended: its study, or why there is none; and how long it took (s)."""
+    """How a search ended: its study, or why there is none."""
 
-    wall_s: float
     study: StudyResult | None = None
     failure: str = ""
     interrupted: bool = False
@@ -40,7 +38,6 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
     The process ends when this one does. `enter` is called in the new process before anything else, as
     `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
     """
-    began_s = time.monotonic()
     libc = ctypes.CDLL(None)
 
     def end_with_parent() -> None:
@@ -64,20 +61,19 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
             out, _ = child.communicate()
         stderr_file.seek(0)
         lines = [line for line in stderr_file.read().splitlines() if line.strip()]
-    wall_s = time.monotonic() - began_s
     if interrupted or child.returncode == _INTERRUPTED:
-        return EndedSearch(wall_s=wall_s, interrupted=True, failure="interrupted")
+        return EndedSearch(interrupted=True, failure="interrupted")
     if child.returncode != 0:
         reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
         if reason is None:
             log = "\n".join(lines)
             reason = f"the search {ended_text(child.returncode, log)}"
             reason += f": {last_words(log)}" if child.returncode > 0 and lines else ""
-        return EndedSearch(wall_s=wall_s, failure=reason)
+        return EndedSearch(failure=reason)
     try:
-        return EndedSearch(wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+        return EndedSearch(study=msgspec.json.decode(out, type=StudyResult))
     except msgspec.MsgspecError as error:
-        return EndedSearch(wall_s=wall_s, failure=f"the search printed no result: {error}")
+        return EndedSearch(failure=f"the search printed no result: {error}")
 
 
 def _command() -> list[str]:

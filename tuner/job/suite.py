@@ -19,7 +19,7 @@ from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
-from tuner.job.nested import run_search
+from tuner.job.nested import EndedSearch, run_search
 from tuner.job.request import KEEP, SearchRequest, find_device, find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
@@ -283,18 +283,17 @@ def _run(suite: Suite, number: int) -> FinishedCase:
     """Run one search, confined to its shape."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
-        return _search(case, suite.request, number, began_s)
+        with confined(case.shape) as enter:
+            ended = run_search(search_request(case, suite.request), enter=enter)
     except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
         # The failure belongs to this case; the next one may still run.
-        return FinishedCase(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
-
-
-def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> FinishedCase:
-    with confined(case.shape) as enter:
-        ended = run_search(search_request(case, request), enter=enter)
-    wall_s = time.monotonic() - began_s
+        ended = EndedSearch(failure=str(error))
     return FinishedCase(
-        number=number, wall_s=wall_s, study=ended.study, failure=ended.failure, interrupted=ended.interrupted
+        number=number,
+        wall_s=time.monotonic() - began_s,
+        study=ended.study,
+        failure=ended.failure,
+        interrupted=ended.interrupted,
     )
 
 

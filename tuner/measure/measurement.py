@@ -1,19 +1,19 @@
-"""Cells: contenders at one batch size, which live together with the reference and are measured in common passes.
+"""Measurements of candidates at one batch size, which live together with the reference and run in common passes.
 
-The contenders of a table may be of different frameworks, each with a launcher of its own. What they have in common is
-the reference at the same batch size, whose drift is thereby taken out, and the inputs, on which outputs are compared
-before anything is timed. The reference itself is compared with the anchor: its process at another batch size, so that
-a curve over batch sizes has no drift in it either.
+Candidates may be of different frameworks, each with a launcher of its own. What they have in common is the reference at
+the same batch size, whose drift is thereby taken out, and the inputs, on which outputs are compared before anything is
+timed. The reference itself is compared with the anchor: its process at another batch size, so that a curve over batch
+sizes has no drift in it either.
 
 Where a pass of all would last too long, each process has one slice in it. They are started one at a time then, and the
 end of a warm-up, while which the others were stopped, is the slice of the first pass.
 
 Notation
-    x (n,)    log-ratios of the contender's rate to the reference's, one a pass
+    x (n,)    log-ratios of the candidate's rate to the reference's, one a pass
     σ_w, σ_p  standard deviations of a pass of two processes, and between processes (`tuner.stats.noise`)
     m         slices of either in a pass
     estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the passes (`tuner.stats.moderation`),
-              believed to be 2σ_w²/m, with the σ_w that the other cells show (`block_sd`)
+              believed to be 2σ_w²/m, with the σ_w that the other measurements show (`block_sd`)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_INTERRUPTED = 20  # accept the data in the end, even if the machine keeps s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Measurement:
     """What came of a contender at a batch size. `pair` is None of one that failed.
 
     The pair has the slices of the contender and those of the reference in the same passes. The reference itself is
@@ -74,6 +74,11 @@ class Cell:
         """Return what the contender ran."""
         return self.pair.candidate if self.pair else ()
 
+    @property
+    def reference_slices(self) -> Sequence[Slice]:
+        """Return what ran that it is compared with."""
+        return self.pair.reference if self.pair else ()
+
     def estimate(self, noise: Noise = PRIOR_NOISE) -> Estimate | None:
         """Return its log-ratio, of items a second, to the process which it is compared with; None without a pair."""
         if self.pair is None:
@@ -91,19 +96,19 @@ class Cell:
         return log_ratios(self.pair, Objective.THROUGHPUT, batch_sizes=batch_sizes)
 
     @classmethod
-    def failed(cls, contender: Contender, failure: TrialFailure) -> Cell:
+    def failed(cls, contender: Contender, failure: TrialFailure) -> Measurement:
         """Return that of a contender that has failed."""
         batch_size = contender.setting.batch_size
         return cls(contender=contender.names[0], batch_size=batch_size, status=failure.status, message=failure.message)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Cell:
-        """Return a stored cell."""
+    def from_dict(cls, data: dict[str, Any]) -> Measurement:
+        """Return a stored measurement."""
         pair = None if data["pair"] is None else Pair.from_dict(data["pair"])
         return cls(**(data | {"status": Status(data["status"]), "pair": pair}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cell as plain data."""
+        """Return the measurement as plain data."""
         return {
             "contender": self.contender,
             "batch_size": self.batch_size,
@@ -120,12 +125,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellPlan:
-    """How cells are measured: until the interval is narrow, or for `max_pair_s` (s) with the reference's slices.
+class MeasurementPlan:
+    """How long candidates are measured: until the interval is narrow, or for `max_pair_s` (s).
 
-    `half_width` is that of the interval (log). Where quantiles of the contender's steps are wanted, each told by so
-    many steps (`tail_steps`), it goes on to the most that it has within `max_tail_s` (s). With `once` a pass has one
-    slice of each process, and where `warm_up_counts`, the end of a warm-up can be one.
+    That includes the slices of the reference. `half_width` is that of the interval (log). Where quantiles of the
+    contender's steps are wanted, each told by so many steps (`tail_steps`), it goes on to the most that it has within
+    `max_tail_s` (s). With `once` a pass has one slice of each process, and where `warm_up_counts`, the end of a warm-up
+    can be one.
     """
 
     slice_s: float = SLICE_S
@@ -148,40 +154,36 @@ class LostReference:
 
 @dataclass(slots=True, kw_only=True)
 class _Timed:
-    """A cell that is being measured: the key of what it is compared with, and the slices of both in each pass."""
+    """What is being timed: the key of what it is compared with, and the slices of both in each pass."""
 
-    cell: Cell
+    measurement: Measurement
     beside: str
     passes: list[tuple[list[Slice], list[Slice]]] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
 
-    def measured(self) -> Cell:
-        """Return the cell with its pair. Two slices of a process are joined where a pass has one of the other's."""
+    def measured(self) -> Measurement:
+        """Return the measurement so far. Two slices of a process are joined where a pass has one of the other's."""
         n = min(len(slices) for both in self.passes for slices in both)
         reference, candidate = (
             [each for slices in side for each in (slices if len(slices) == n else [joined(*slices)])]
             for side in zip(*self.passes, strict=True)
         )
         return replace(
-            self.cell,
+            self.measurement,
             pair=Pair(reference=reference, candidate=candidate, interruptions=self.interruptions, slices_per_block=n),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedAgainst:
-    """What a contender has to agree with: the reference's outputs, and its precision, None where another is wanted."""
-
-    sample: Sample | None
-    precision: str | None
-
-
-def block_sd(cells: Iterable[Cell]) -> float:
+def block_sd(measurements: Iterable[Measurement]) -> float:
     """Return σ_w, in the light of how the blocks of each pair scatter, and of what is believed before.
 
     Without this, a pair of one block would be taken to be as good as on any machine.
     """
-    scaled = [cell.log_ratios * math.sqrt(cell.pair.slices_per_block / 2) for cell in cells if cell.pair is not None]
+    scaled = [
+        measurement.log_ratios * math.sqrt(measurement.pair.slices_per_block / 2)
+        for measurement in measurements
+        if measurement.pair is not None
+    ]
     df = [PRIOR_DF, *(len(x) - 1.0 for x in scaled), 0.0]
     sums = [PRIOR_DF * PRIOR_BLOCK_SD**2, *(float(((x - x.mean()) ** 2).sum()) for x in scaled), 0.0]
     return math.sqrt(float(moderated_variances(np.array(sums), np.array(df))[-1]))  # that of which nothing is known
@@ -190,18 +192,19 @@ def block_sd(cells: Iterable[Cell]) -> float:
 def measure_together(
     reference: Contender,
     others: Sequence[Contender],
-    plan: CellPlan,
+    plan: MeasurementPlan,
     *,
     anchor: Contender | None,
-    check: Callable[[Contender, ReadyReport, Sample | None], Cell],
-    ended: Callable[[Cell], None],
+    check: Callable[[Contender, ReadyReport, Sample | None], Measurement],
+    ended: Callable[[Measurement], None],
     is_over: Callable[[], bool],
 ) -> LostReference | None:
     """Measure contenders at one batch size beside the reference; return how that failed, None if it did not.
 
-    `check` makes a cell from what a process tells when it is warm, and the reference's outputs; one whose status is
-    not ok is not timed. `ended` is given each cell when it is known. Without an `anchor` that of the reference has no
-    pair. Once the time `is_over`, or the reference has failed, cells end with the passes that they have.
+    `check` tells from what a process says when it is warm, and from the reference's outputs, what its measurement is
+    without a pair; it is not timed unless that is ok. `ended` is given each when it is known. Without an `anchor` that
+    of the reference stays without a pair. Once the time `is_over`, or the reference has failed, those end that have
+    complete passes.
     """
     together = _Together(name=reference.names[0], plan=plan, ended=ended)
     try:
@@ -211,22 +214,22 @@ def measure_together(
                 return LostReference(failure=failures[key], was_alone=True)
         facts = together.facts[together.name]
         peak_memory_bytes = together.live[together.name].process.peak_memory_bytes
-        cell = replace(check(reference, facts, None), peak_memory_bytes=peak_memory_bytes)
+        measurement = replace(check(reference, facts, None), peak_memory_bytes=peak_memory_bytes)
         if anchor is None:
-            ended(cell)
+            ended(measurement)
         else:
-            cell = replace(cell, paired_batch_size=anchor.setting.batch_size)
-            together.timed[together.name] = _Timed(cell=cell, beside=_ANCHOR)
+            measurement = replace(measurement, paired_batch_size=anchor.setting.batch_size)
+            together.timed[together.name] = _Timed(measurement=measurement, beside=_ANCHOR)
         contenders = {each.names[0]: each for each in others}
         for key, failure in together.start(contenders).items():
-            ended(Cell.failed(contenders[key], failure))
+            ended(Measurement.failed(contenders[key], failure))
         for key in [key for key in contenders if key in together.live]:
-            cell = check(contenders[key], together.facts[key], facts.sample)
-            if cell.status is Status.OK:
-                together.timed[key] = _Timed(cell=cell, beside=together.name)
+            measurement = check(contenders[key], together.facts[key], facts.sample)
+            if measurement.status is Status.OK:
+                together.timed[key] = _Timed(measurement=measurement, beside=together.name)
             else:
                 together.live.pop(key).process.close()
-                ended(cell)
+                ended(measurement)
         return together.run(contenders, is_over)
     finally:
         for each in together.live.values():
@@ -238,8 +241,8 @@ class _Together:
     """Processes that live together, by key: the reference's under its `name`, the anchor's, and those of the others."""
 
     name: str
-    plan: CellPlan
-    ended: Callable[[Cell], None]
+    plan: MeasurementPlan
+    ended: Callable[[Measurement], None]
     live: dict[str, Live] = field(default_factory=dict)
     facts: dict[str, ReadyReport] = field(default_factory=dict)
     warm_ups: dict[str, list[Slice]] = field(default_factory=dict)
@@ -275,7 +278,7 @@ class _Together:
         return is_counted and is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
 
     def run(self, contenders: Mapping[str, Contender], is_over: Callable[[], bool]) -> LostReference | None:
-        """Time all in passes until each cell has ended; return how the reference failed, None if it did not."""
+        """Time all in passes until each measurement has ended; return how the reference failed, None if it did not."""
         rng = np.random.default_rng()
         # The reference has another slice after all others of the first pass, and the anchor a long one.
         ran = {key: slices for key, slices in self.warm_ups.items() if key in self.live and key != _ANCHOR}
@@ -290,7 +293,7 @@ class _Together:
             for key in done.failures.keys() & contenders.keys():
                 self.live.pop(key).process.close()
                 del self.timed[key]
-                self.ended(Cell.failed(contenders[key], done.failures[key]))
+                self.ended(Measurement.failed(contenders[key], done.failures[key]))
             counts = done.interrupted is None or n_interrupted == _MAX_INTERRUPTED
             n_interrupted += not counts
             for key, each in list(self.timed.items()):
@@ -316,22 +319,31 @@ class _Together:
         return whole_steps(max(self.plan.slice_s, long_s))(live)
 
     def _end(self, key: str) -> None:
-        """Tell a cell and end its process; the reference's goes on beside the others, and the anchor's ends."""
-        cell = self.timed.pop(key).measured()
+        """Tell a measurement and end its process; the reference's goes on beside the others, and the anchor's ends."""
+        measurement = self.timed.pop(key).measured()
         status = self.live.pop(_ANCHOR if key == self.name else key).process.close()
-        self.ended(cell if key == self.name else replace(cell, peak_memory_bytes=status.peak_memory_bytes))
+        self.ended(
+            measurement if key == self.name else replace(measurement, peak_memory_bytes=status.peak_memory_bytes)
+        )
 
 
-def checked_cell(
-    name: str, batch_size: int, facts: ReadyReport, precision: str | None, reference: CheckedAgainst, *, limit: float
-) -> Cell:
-    """Return the cell of a process that is warm: invalid where it computes something else than the reference.
+def checked_measurement(
+    name: str,
+    batch_size: int,
+    facts: ReadyReport,
+    precision: str | None,
+    *,
+    expected: Sample | None,
+    expected_precision: str | None,
+    limit: float,
+) -> Measurement:
+    """Return the measurement of a process that is warm: invalid where it computes something else than the reference.
 
-    That is: in another precision, though none was asked for (`reference.precision` is None where one was), or outputs
-    that deviate by more than `limit`.
+    That is: in another precision, though one is expected, or outputs that deviate by more than `limit` from those that
+    are `expected`.
     """
-    apart = deviation(reference.sample, facts.sample)
-    cell = Cell(
+    apart = deviation(expected, facts.sample)
+    measurement = Measurement(
         contender=name,
         batch_size=batch_size,
         constructor_s=round(facts.context_s + facts.load_s, 4),
@@ -339,19 +351,19 @@ def checked_cell(
         deviation=apart,
         precision=precision,
     )
-    if None not in (precision, reference.precision) and precision != reference.precision:
-        message = f"it computes in {precision}, and TensorFlow in {reference.precision}"
-        return replace(cell, status=Status.INVALID, message=message)
+    if None not in (precision, expected_precision) and precision != expected_precision:
+        message = f"it computes in {precision}, and TensorFlow in {expected_precision}"
+        return replace(measurement, status=Status.INVALID, message=message)
     if apart is not None and apart > limit:
         differ = f"its outputs deviate from TensorFlow's by {apart:.2g}, more than {limit:g}"
-        message = moved_text(reference.sample, facts.sample, than="TensorFlow's") or differ
-        return replace(cell, status=Status.INVALID, message=message)
-    return cell
+        message = moved_text(expected, facts.sample, than="TensorFlow's") or differ
+        return replace(measurement, status=Status.INVALID, message=message)
+    return measurement
 
 
-def is_enough(cell: Cell, plan: CellPlan) -> bool:
-    """Return whether a cell needs no more passes."""
-    own, pair = cell.estimate(), cell.pair
+def is_enough(measurement: Measurement, plan: MeasurementPlan) -> bool:
+    """Return whether no more passes are needed."""
+    own, pair = measurement.estimate(), measurement.pair
     if own is None or pair is None:
         return False
     low, high = own.interval()
