@@ -474,6 +474,13 @@ def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     # What there is no time for any more is not waited for.
     small_s = schedule.expected_s(1) + schedule.expected_s(16)
     assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
+    # What is spare is shared by the batch sizes that are left.
+    comparison.time_s = small_s + 1
+    assert schedule.pair_s(3) == pytest.approx(2 * (3 + 1 / 4 / 3))
+    comparison.time_s = 1.0
+    assert schedule.pair_s(3) == pytest.approx(2 * (3 + 1 / 4 / 3))
+    comparison.time_s = 1e4
+    assert schedule.pair_s(3) > 1000
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
     middle_s = small_s + schedule.expected_s(256)
     comparison.all[0].prepared.job.deadline_s = 200.0

@@ -30,7 +30,7 @@ from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status
 
 _TAIL_STEPS = (samples_needed(0.95), samples_needed(0.99))  # of one item at a time
-_MAX_TAIL_S = 45.0
+_MAX_PAIR_S, _MAX_TAIL_S = 20.0, 45.0  # of a candidate and the reference, if the time suffices
 _OWN_S = 3.0  # of slices of short steps, until a ratio is known
 _MAX_TOGETHER = 10  # processes beside the reference and its anchor
 _WARM_UP_STEPS = 2
@@ -71,7 +71,7 @@ def _scan_batch(comparison: Comparison, schedule: Schedule, batch_size: int) -> 
         group, reference = groups.pop(0), comparison.reference_candidate
         if comparison.left_s() <= 0:
             return False
-        comparison.say(f"batch {batch_size}: {', '.join(each.text for each in group) or reference.text}")
+        comparison.say(f"batch {batch_size}: {', '.join(each.name for each in group) or reference.name}")
         if not _measure_group(comparison, schedule, batch_size, group, retry=groups):
             return False
     return not schedule.waiting(batch_size) or comparison.lost_at == batch_size
@@ -88,6 +88,7 @@ def _measure_group(
     candidates = {each.name: each for each in [reference, *group]}
     is_known = comparison.measurement(reference, batch_size) is not None
     needs_anchor = not is_known and batch_size != comparison.batch_size
+    pair_s = schedule.pair_s(1 + len(group) + needs_anchor)
 
     def check(contender: Contender, facts: ReadyReport, expected: Sample | None) -> Measurement:
         return measurement_of(comparison, candidates[contender.names[0]], batch_size, facts, expected=expected)
@@ -105,7 +106,8 @@ def _measure_group(
         MeasurementPlan(
             slice_s=job.slice_s,
             tail_steps=_TAIL_STEPS if batch_size == 1 else (),
-            max_tail_s=_MAX_TAIL_S,
+            max_pair_s=min(_MAX_PAIR_S, pair_s),
+            max_tail_s=min(_MAX_TAIL_S, pair_s),
             n_parallel_starts=parallel_starts(job.machine),
             once=schedule.is_long(group, batch_size),
             warm_up_counts=job.device.why_no_energy() is not None,  # of a warm-up nobody has read the meter
@@ -247,6 +249,15 @@ class Schedule:
         if is_long:
             return warm_s + anchor_s + self._slice_s(self._reference, batch_size)
         return warm_s + anchor_s + sum(max(_OWN_S, 2 * self._step_s(each, batch_size)) for each in live)
+
+    def pair_s(self, n_live: int) -> float:
+        """Return for how long (s) a candidate may run with the reference, where so many live.
+
+        The time that is spare is shared by the batch sizes that are left.
+        """
+        n_sizes = sum(self.expected_s(size) > 0 for size in self.batch_sizes)
+        spare_s = max(0.0, self._comparison.left_s() - self.scan_s(self._comparison.left_s())) / max(1, n_sizes)
+        return 2 * (_OWN_S + spare_s / n_live)
 
     def scan_s(self, most_s: float) -> float:
         """Return about how long (s) what the scan lacks takes.
