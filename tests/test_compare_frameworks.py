@@ -30,7 +30,7 @@ from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.preparation import check, make_ready, tune
 from tuner.job.frameworks.result import ComparisonData, bests
 from tuner.job.frameworks.scan import Schedule, answering, scan
-from tuner.job.frameworks.store import Loading, Store
+from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
@@ -364,6 +364,27 @@ def test_rounds_are_stored_by_who_took_part() -> None:
     assert [each.failures.keys() for each in store.rounds([tf, ov])] == [{"openvino/default"}]
     assert len(store.rounds([tf, ort, ov])) == 2
     assert len(store.rounds([tf, ort])) == 1
+
+
+def test_what_earlier_versions_have_stored_is_read() -> None:
+    """The keys say `cell`, and of a search it was not always known how long it took."""
+    stored: dict[str, Any] = {}
+    record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs=stored), put=stored.__setitem__)
+    candidate = candidate_of("openvino/default")
+    pair = Pair(reference=[slice_of(50)] * 2, candidate=[slice_of(64)] * 2)
+    measurement = Measurement(contender=candidate.name, batch_size=16, pair=pair)
+    store = Store(record, candidate.prepared)
+    store.put_measurement(candidate, measurement)
+    store.put_checked(candidate, CheckedStart(measurement=measurement, start_s=3.0, sample=None))
+    assert [name.partition("/")[0] for name in stored] == ["cell", "check"]
+    assert stored.popitem()[1].keys() == {"cell", "start_s", "sample"}
+    stored["tuned/openvino/1"] = {"study": "s", "setting": {"batch_size": 8}, "failure": ""}
+    again = Store(record, candidate.prepared)
+    assert again.measurement(candidate, 16) == measurement
+    assert again.batch_sizes == {16}
+    assert again.tuned(candidate.prepared) == TunedResult(
+        study="s", setting={"batch_size": 8}, failure="", searched_s=None
+    )
 
 
 def test_the_fastest_are_compared_until_their_ratio_is_known(data: ComparisonData) -> None:
