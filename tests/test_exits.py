@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,12 @@ from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK as COMMAND_FRAMEWORK
 from tuner.frameworks.probing import ProbedPackage, locate, run_probe
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job.request import SearchRequest
 from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.exits import ended_text, last_words, reason_in, remedy
 from tuner.paths import COMMAND
 from tuner.trial.outcome import KERNELS_MEMORY, Status, way_out
+from tuner.workload.spec import WorkloadSpec
 
 OMP_15 = "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized."
 SHADOW = "raise SystemExit('a file of the user was run')\n"
@@ -212,12 +215,15 @@ def test_no_file_of_the_user_is_run_by_the_command(tmp_path: Path, path: str | N
         (tmp_path / f"{name}.py").write_text(SHADOW)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {} if path is None else {"PYTHONPATH": path}
-    # As the console script and the searches of `suite` and `frameworks` start it.
-    for words in (["-P", str(COMMAND)],):
-        done = subprocess.run(
-            [sys.executable, *words, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stdout.partition(" in ")[0]) == (0, "no studies"), done.stderr
+    command, options = [sys.executable, "-P", str(COMMAND)], {"cwd": tmp_path, "env": env, "capture_output": True}
+    done = subprocess.run([*command, "list"], **options, check=False)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout.partition(b" in ")[0]) == (0, b"no studies"), done.stderr
+    # As `suite` and `frameworks` start their searches.
+    asked = pickle.dumps(SearchRequest(workload=WorkloadSpec.of_name("lenet6")))
+    words = [*command, "-m", "tuner.cli.nested"]
+    done = subprocess.run(words, **options, input=asked, check=False)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"tftune: unknown workload 'lenet6'; did you mean lenet5"), done.stderr
 
 
 def test_the_console_script_does_not_run_a_tuner_py(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tuner.measure.group_sequential import SequentialTest, differ_significantly,
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pairwise import PairwiseTest
-from tuner.measure.planning import Cost, FinalsPlan, balance_passes, choose_passes, required_time_s
+from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds
 from tuner.measure.warning import Code
@@ -402,23 +402,6 @@ def test_laps_are_those_of_the_narrowest_interval_in_the_time_there_is() -> None
         == 3
     )
     assert choose_passes(plan, PRIOR_NOISE, [cheap], left_s=None, resident=0).max_resident == 1
-
-
-@pytest.mark.parametrize(
-    ("block_sd", "process_sd", "start_s", "passes"),
-    [
-        (0.01, 0.05, 8.0, 2),  # processes differ: more of them
-        (0.06, 0.002, 8.0, 6),  # slices scatter: more of each
-        (0.04, 0.014, 8.0, 4),  # √(8 s / 2 at once / 0.5 s) · 0.04 / 0.014 = 8 slices
-        (0.04, 0.014, 2.0, 2),  # the same, where starts are cheap: 4 slices
-    ],
-)
-def test_passes_share_a_round_between_starts_and_slices_by_the_noise(
-    block_sd: float, process_sd: float, start_s: float, passes: int
-) -> None:
-    noise = replace(PRIOR_NOISE, block_sd=block_sd, process_sd=process_sd)
-    costs = [Cost(start_s=start_s, step_s=0.001)] * 8
-    assert balance_passes(FinalsPlan(), noise, costs).passes == passes
 
 
 def test_noise_takes_more_time_to_find_a_gain_in() -> None:

@@ -10,16 +10,13 @@ import pytest
 
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
-from tuner.measure import cell
 from tuner.measure.agreement import deviation, moved_text, only_not_finite, spread
-from tuner.measure.cell import Cell, CellPlan, is_enough
 from tuner.measure.finals import (
     INCUMBENT,
     Contender,
     Round,
     log_rates,
     merged,
-    noise_between,
     rates,
     replicates,
     run_round,
@@ -35,7 +32,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
-from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
@@ -55,24 +51,6 @@ def test_a_pair_has_two_slices_of_each_per_block_in_the_order_abba_and_back() ->
     order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
     assert "".join(name for _, name in order) == "ABBABAABABBA"
     assert pair.n_blocks == 3
-
-
-def test_a_block_of_long_steps_is_a_turn_of_each() -> None:
-    plan = CellPlan(pair=PairPlan(max_blocks=3), max_pair_s=10.0)
-    assert plan.pair_of((4.0, 6.0)) == plan.pair
-    assert replace(plan, pair=replace(plan.pair, slice_s=5.1)).pair_of((1.0, 1.0)).slices_per_block == 1
-    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), plan.pair_of((4.0, 6.1)))
-    order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
-    assert "".join(name for _, name in order) == "ABBAAB"
-    assert pair.n_blocks == 3
-    assert log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)) == pytest.approx([math.log(22 / 20)] * 3)
-    assert Pair.from_dict(pair.to_dict()).n_blocks == 3
-    # One slice of either scatters more than the mean of two: what is believed of a block follows.
-    one = replace(pair, reference=pair.reference[:1], candidate=pair.candidate[:1])
-    two = replace(pair, reference=pair.reference[:2], candidate=pair.candidate[:2], slices_per_block=2)
-    prior_only = replace(PRIOR_NOISE, process_sd=0.0)
-    widths = [cell.estimate(each, batch_sizes=(8, 8), noise=prior_only).se for each in (one, two)]
-    assert widths[0] == pytest.approx(math.sqrt(2) * widths[1])
 
 
 def test_short_steps_are_timed_before_and_after_long_ones() -> None:
@@ -133,56 +111,6 @@ def test_the_last_step_of_a_warm_up_is_the_first_turn_of_a_block_of_one(energy_j
     assert "".join(turns) == "ABBA"
 
 
-class Warm:
-    """A launcher whose processes tell of such a warm-up, and count their slices."""
-
-    def __init__(self, warm_up: Slice, first_step_s: float) -> None:
-        self._scripted = ScriptedLauncher(rate=RATES.__getitem__)
-        self._warm_up, self._first_step_s = warm_up, first_step_s
-        self.n_slices = 0
-
-    def launch(self, setting_: Setting, deployment: Deployment) -> ScriptedProcess:
-        process = self._scripted.launch(setting_, deployment)
-        facts, slice_ = process.ready(), process.slice
-
-        def counted(duration_s: float) -> Slice:
-            self.n_slices += 1
-            return replace(slice_(duration_s), elapsed_s=12.0, n_steps=1, step_s=(12.0,))
-
-        process.ready = lambda: replace(  # type: ignore[method-assign]
-            facts, warm_up=self._warm_up, first_step_s=self._first_step_s
-        )
-        process.slice = counted  # type: ignore[method-assign]
-        return process
-
-
-LONG = Slice(start_s=0.0, elapsed_s=12.0, n_steps=1, step_s=(12.0,))
-
-
-@pytest.mark.parametrize(
-    ("warm_up", "first_step_s", "processes", "n_slices"),
-    [
-        (LONG, 13.0, 1, 0),
-        (LONG, 2.0, 1, 1),  # the second step stalled
-        (LONG, 13.0, 2, 1),  # several are not warm at once
-        (replace(LONG, elapsed_s=0.3, step_s=(0.3,)), 13.0, 1, 2),  # short steps are timed in blocks ABBA
-    ],
-)
-def test_which_warm_ups_are_turns(warm_up: Slice, first_step_s: float, processes: int, n_slices: int) -> None:
-    reference_launcher, launcher = Warm(warm_up, first_step_s), Warm(warm_up, first_step_s)
-    process = reference_launcher.launch(A, Deployment())
-    measured = cell.measure_cell(
-        Contender(names=("b",), setting=B, deployment=Deployment(processes=processes)),
-        launcher,  # type: ignore[arg-type]
-        cell.Reference(process=process, facts=process.ready(), batch_size=8),
-        CellPlan(pair=PairPlan(max_blocks=1)),
-        lambda _: Cell(contender="b", batch_size=8),
-    )
-    assert (measured.status, launcher.n_slices) == (Status.OK, n_slices)
-    assert measured.pair is not None
-    assert (measured.pair.candidate[0] == warm_up) == (n_slices == 0)
-
-
 def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> None:
     half = Slice(start_s=5.0, elapsed_s=3.5, n_steps=3, step_s=(1.5, 1.0, 1.0), resumed=True, energy_j=7.0)
     whole = joined(half, replace(half, start_s=20.0))
@@ -191,31 +119,6 @@ def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> 
     assert whole.counted_steps == (4, 4.0)
     assert whole.energy_j == 14.0
     assert joined(half, replace(half, energy_j=None)).energy_j is None
-
-
-def scattering(sd: float, n: int, seed: int) -> Cell:
-    """Return a cell whose blocks scatter by so much."""
-    x = np.random.default_rng(seed).normal(0, sd, n)
-    alike = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
-    pair = Pair(
-        reference=[alike] * n,
-        candidate=[replace(alike, elapsed_s=math.exp(-each)) for each in x],
-        slices_per_block=1,
-    )
-    return Cell(contender="b", batch_size=8, pair=pair)
-
-
-def test_what_a_single_block_is_worth_is_told_by_the_other_cells() -> None:
-    assert cell.block_sd([]) == pytest.approx(PRIOR_BLOCK_SD, rel=0.2)
-    assert cell.block_sd([scattering(0.5, 1, 0)]) == pytest.approx(cell.block_sd([]))  # one block says nothing
-    quiet, loud = ([scattering(math.sqrt(2) * sd, 8, seed) for seed in range(20)] for sd in (0.01, 0.1))
-    assert cell.block_sd(quiet) == pytest.approx(0.01, rel=0.25)
-    assert cell.block_sd(loud) == pytest.approx(0.1, rel=0.25)
-    # One that somebody else has disturbed moves it little.
-    assert cell.block_sd([*quiet, scattering(1.0, 8, 99)]) < 0.02
-    single = scattering(0.0, 1, 0)
-    widths = [single.estimate(replace(PRIOR_NOISE, block_sd=cell.block_sd(others))).se for others in (quiet, loud)]
-    assert widths[1] > 5 * widths[0]
 
 
 def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
@@ -414,19 +317,6 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
 
 
-@pytest.mark.parametrize(("block_sd", "process_sd"), [(0.06, 0.004), (0.02, 0.05)])
-def test_rounds_tell_how_slices_and_how_processes_scatter(block_sd: float, process_sd: float) -> None:
-    launcher = ScriptedLauncher(
-        rate=lambda s: 20.0 * int(s["intra_op"]), noise=block_sd, process_noise=process_sd, drift=0.2
-    )
-    rng = np.random.default_rng(1)
-    rounds = [run_round(contenders(), launcher, FinalsPlan(passes=4), rng) for _ in range(60)]
-    noise = noise_between(rounds, contenders(), Objective.THROUGHPUT)
-    assert noise.block_sd == pytest.approx(block_sd, rel=0.15)
-    assert noise.process_sd == pytest.approx(process_sd, rel=0.25, abs=0.004)
-    assert noise_between(rounds[:1], contenders(), Objective.THROUGHPUT) == PRIOR_NOISE
-
-
 def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
     """With √n processes of the reference beside n others: here the reference is what scatters."""
     launcher = ScriptedLauncher(
@@ -443,25 +333,10 @@ def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
     assert {len(each.slices) for each in rounds} == {5}
     names, y = log_rates(rounds, [reference, *others], Objective.THROUGHPUT)
     assert y[:, names.index("reference")].std() == pytest.approx(0.03 / math.sqrt(2), rel=0.3)
-    assert noise_between(rounds, [reference, *others], Objective.THROUGHPUT).process_sd > 0
     failed = Round(failures={"reference": "oom: x"}, slices={"0": held[0].slices["0"]})
     assert merged(failed, reference, more).failures == {"reference": "oom: x"}
     half = Round(failures={"reference": "oom: x"}, slices={"reference#2": held[0].slices["reference#2"]})
     assert merged(half, reference, more).failures == {}
-
-
-@pytest.mark.parametrize(("tail_s", "timed_s"), [(0.0, 12.0), (30.0, 12.0), (60.0, 40.0), (90.0, 80.0)])
-def test_a_cell_goes_on_for_its_tail_only_where_that_is_within_reach(tail_s: float, timed_s: float) -> None:
-    """400 steps of 0.1 s beside as many of the reference take 80 s; the ratio alone is known after a few blocks."""
-    launcher = ScriptedLauncher(rate=lambda _: 10.0)
-    one = A.with_values(batch_size=1)
-    reference, candidate = (launcher.launch(one, Deployment()) for _ in range(2))
-    plan = CellPlan(pair=PairPlan(max_blocks=60), tail_steps=(200, 400), max_tail_s=tail_s)
-    pair = measure_pair(reference, candidate, plan.pair, enough=lambda pair: is_enough(pair, (1, 1), plan))
-    assert pair.timed_s == pytest.approx(timed_s, rel=0.35)
-    n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
-    assert (n_steps >= 400) == (timed_s == 80.0)
-    assert (n_steps >= 200) == (timed_s >= 40.0)
 
 
 def test_rates_are_compared_in_the_same_drift() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,13 @@ from threadpoolctl import threadpool_info
 from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
 from tuner.errors import BadInputError
-from tuner.job import prior
+from tuner.job import prior, suite
 from tuner.job.capture import Capture
+from tuner.job.frameworks import preparation
+from tuner.job.frameworks.comparison import FrameworksRequest
 from tuner.job.job import Job, prepare
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
+from tuner.job.suite import SuiteRequest
 from tuner.machine.blas import one_blas_thread
 from tuner.model.prior import PredictedRatio
 from tuner.report.expectation import expectation_of
@@ -187,10 +192,26 @@ def test_what_cannot_be_predicted_is_refused_before_anything_runs(
     assert "leave --predict out" in err
 
 
-def test_suites_and_contests_of_frameworks_do_not_ask_it() -> None:
+def test_suites_and_comparisons_of_frameworks_do_not_ask_it() -> None:
     """What rules are learned from is not to depend on what is predicted, and of other frameworks nothing can be."""
-    for path in ("suite.py", "frameworks/tuning.py"):
-        assert '"--no-predict"' in (Path(prior.__file__).parent / path).read_text()
+    spec = WorkloadSpec.of_name("lenet5")
+    case: Any = SimpleNamespace(spec=spec, python="python")
+    variant = SimpleNamespace(spec=lambda each: each, pins=("tf32=on",), python="python")
+    comparison: Any = SimpleNamespace(request=FrameworksRequest(workload=spec, margin=0.03, new=True), batch_size=8)
+    of_suite = suite.search_request(case, SuiteRequest(seed=3, time_budget="1m"))
+    of_framework = preparation.search_request(comparison, SimpleNamespace(variant=variant), 12.4)  # type: ignore[arg-type]
+    usual = SearchRequest(workload=spec, python="python", predict=False, wait=True, instances=False)
+    assert of_suite == replace(usual, seed=3, time_budget="1m")
+    assert of_framework == replace(
+        usual,
+        time_budget="12s",
+        batch_size="8",
+        trial_timeout="5m",
+        margin=0.03,
+        new=True,
+        numerics="may-change",
+        pins=["tf32=on"],
+    )
 
 
 # ---- how right it was ------------------------------------------------------------------------------------------

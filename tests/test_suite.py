@@ -281,7 +281,15 @@ def test_what_cannot_be_planned_is_said(planned: Any, options: dict[str, Any], s
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let each search be a Python program instead: what is tested is what happens around it."""
-    monkeypatch.setattr(nested, "_command", lambda _: [sys.executable, "-c", code])
+    monkeypatch.setattr(nested, "_command", lambda: [sys.executable, "-c", code])
+
+
+def test_a_search_is_told_what_to_do_on_stdin(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import pickle, sys; sys.exit(f'tftune: {pickle.load(sys.stdin.buffer)}')"
+    _scripted(monkeypatch, code)
+    asked = planned(workloads="lenet5")
+    done = suite.run(asked, on_start=lambda *_: None, on_end=lambda *_: None)
+    assert [each.failure for each in done] == [str(suite.search_request(asked.cases[0], asked.request))]
 
 
 def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from tuner.errors import TunerError
 from tuner.job.job import Job
-from tuner.measure.cell import Cell
+from tuner.measure.measurement import Measurement
 from tuner.model.graph import Features
 from tuner.model.overhead import Row
 from tuner.model.profile import Traced
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.layout import duration_text, ms_text, percent, plural, ratio_text
-from tuner.report.lineup import Lineup
 from tuner.report.progress import Progress
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
 from tuner.study.record import Record
 from tuner.workload.workload import Execution
+
+if TYPE_CHECKING:
+    from tuner.job.frameworks.result import ComparisonData
 
 
 def stderr_console(*, quiet: bool = False) -> Console:
@@ -173,17 +176,18 @@ class FrameworksShown(_Shown):
     def ended(self, framework: str, outcome: str) -> None:
         self._console.print(f"{framework}: {outcome}", soft_wrap=True, markup=False)
 
-    def looked(self, lineup: Lineup) -> None:
-        for side in lineup.sides[1:]:
-            own = lineup.log_ratio(side.name, lineup.reference)
+    def looked(self, data: ComparisonData) -> None:
+        for candidate in data.candidates[1:]:
+            own = data.log_ratio(candidate.name, data.reference)
             if own is not None and own.df > 0:
-                self._console.print(f"  {side.framework} {side.kind}: {ratio_text(own.ratio, *own.interval())}")
+                self._console.print(
+                    f"  {candidate.framework} {candidate.kind}: {ratio_text(own.ratio, *own.interval())}"
+                )
 
-    def measured(self, cell: Cell) -> None:
-        if cell.status != "ok":
-            self._console.print(f"  {cell.status}: {cell.message}", soft_wrap=True, markup=False)
-            return
-        own = cell.estimate()
-        if own is not None:
-            of = "" if cell.paired_batch_size is None else f" of its rate at batch size {cell.paired_batch_size}"
-            self._console.print(f"  {ratio_text(own.ratio, *own.interval())}{of}")
+    def measured(self, measurement: Measurement) -> None:
+        text, anchor, own = f"  {measurement.contender}", measurement.paired_batch_size, measurement.estimate()
+        if measurement.status != "ok":
+            self._console.print(f"{text}: {measurement.status}: {measurement.message}", soft_wrap=True, markup=False)
+        elif own is not None:
+            of = "" if anchor is None else f" of its rate at batch size {anchor}"
+            self._console.print(f"{text}: {ratio_text(own.ratio, *own.interval())}{of}")

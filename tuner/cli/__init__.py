@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -105,8 +106,8 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main() -> NoReturn:
-    """Run the command; every failure of the tool ends in one clear line and its exit code."""
+def main(call: Callable[[], int | None] = lambda: app(standalone_mode=False)) -> NoReturn:
+    """Run the command, or another `call`; every failure of the tool ends in one clear line and its exit code."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  # for the rest of the process
@@ -114,7 +115,7 @@ def main() -> NoReturn:
             stream.reconfigure(errors=_REPLACED)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(standalone_mode=False) or 0
+        code = call() or 0
     except typer.TyperException as error:
         code = _usage(error)
     except TunerError as error:

@@ -99,11 +99,11 @@ def frameworks(
 
     Outputs are compared before anything is timed; each framework is tuned by a search of its own.
     """
-    from tuner.api.frameworks import run_contest
+    from tuner.api.frameworks import run_comparison
     from tuner.api.progress import FrameworksShown
-    from tuner.job.frameworks.contest import FrameworksRequest
+    from tuner.job.frameworks.comparison import FrameworksRequest
     from tuner.report.frameworks import rendered
-    from tuner.report.lineup import INTERRUPTED as WAS_INTERRUPTED
+    from tuner.report.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
 
     make_out_folder(out)
     request = FrameworksRequest(
@@ -122,7 +122,7 @@ def frameworks(
         wait=wait,
         measures=not stored,
     )
-    result = run_contest(request, FrameworksShown(console(stderr=True))).result
+    result = run_comparison(request, FrameworksShown(console(stderr=True))).result
     if json_:
         show_json(result)
     else:

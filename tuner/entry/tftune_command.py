@@ -1,8 +1,8 @@
 """The command `tftune`, wherever it is started: the user's own `tuner.py` or `statistics.py` stay out of it.
 
 An installation has this file beside the package, as the console script imports it by this name: with `PYTHONPATH=.`
-the first `tuner` of the path may be the user's. The processes that run a search of their own run the file itself,
-`python -P tftune_command.py ARGUMENTS...`; in a checkout it finds the package around it.
+the first `tuner` of the path may be the user's. Processes that search for another task run the file itself, `python -P
+tftune_command.py -m tuner.cli.nested`; in a checkout it finds the package around it.
 """
 
 import os
@@ -40,14 +40,14 @@ def _load_package() -> None:
     spec.loader.exec_module(module)
 
 
-def main() -> None:
-    """Run the command."""
+def main(module: str = "tuner.cli") -> None:
+    """Run the command, or the `main` of another module of ours."""
     take_path()
     _load_package()
     from tuner.__main__ import main as run
 
-    run()
+    run(module)
 
 
 if __name__ == "__main__":
-    main()
+    main(*(sys.argv[2:] if sys.argv[1:2] == ["-m"] else ()))

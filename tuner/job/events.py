@@ -6,18 +6,20 @@ Events come between measurements, and never while something is timed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tuner.errors import TunerError
 from tuner.job.job import Job
-from tuner.measure.cell import Cell
+from tuner.measure.measurement import Measurement
 from tuner.model.graph import Features
-from tuner.report.lineup import Lineup
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
 from tuner.study.events import Events
 from tuner.study.record import Record
+
+if TYPE_CHECKING:
+    from tuner.job.frameworks.result import ComparisonData
 
 
 class TaskEvents(Protocol):
@@ -90,8 +92,8 @@ class FrameworksEvents(TaskEvents, Protocol):
     def ended(self, framework: str, outcome: str) -> None:
         """Something about a framework is known: its setting, or why it takes no part."""
 
-    def looked(self, lineup: Lineup) -> None:
+    def looked(self, data: ComparisonData) -> None:
         """A round of the finals has ended."""
 
-    def measured(self, cell: Cell) -> None:
+    def measured(self, measurement: Measurement) -> None:
         """A framework was measured at a batch size."""

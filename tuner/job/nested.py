@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from tuner.child.lifetime import PR_SET_PDEATHSIG
+from tuner.job.request import SearchRequest
 from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND
 from tuner.report.result.study import StudyResult
@@ -24,21 +25,19 @@ _OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedSearch:
-    """How a search ended: its study, or why there is none; and how long it took (s)."""
+    """How a search ended: its study, or why there is none."""
 
-    wall_s: float
     study: StudyResult | None = None
     failure: str = ""
     interrupted: bool = False
 
 
-def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = None) -> EndedSearch:
-    """Run `tftune search` with these arguments, and return what it found.
+def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = None) -> EndedSearch:
+    """Search as requested in a process of its own (`tuner.cli.nested`), and return what it found.
 
-    It ends when this process does. `enter` is called in the new process before anything else, as
+    The process ends when this one does. `enter` is called in the new process before anything else, as
     `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
     """
-    began_s = time.monotonic()
     libc = ctypes.CDLL(None)
 
     def end_with_parent() -> None:
@@ -46,40 +45,37 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr_file:
         child = subprocess.Popen(
-            _command(arguments),
-            stdin=subprocess.DEVNULL,
+            _command(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr_file,
-            encoding="utf-8",
-            errors="replace",
             start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
             preexec_fn=enter or end_with_parent,  # there is one thread
         )
         interrupted = False
         try:
-            out, _ = child.communicate()
+            out, _ = child.communicate(pickle.dumps(request))
         except KeyboardInterrupt:
             interrupted = True
             child.terminate()
             out, _ = child.communicate()
         stderr_file.seek(0)
         lines = [line for line in stderr_file.read().splitlines() if line.strip()]
-    wall_s = time.monotonic() - began_s
     if interrupted or child.returncode == _INTERRUPTED:
-        return EndedSearch(wall_s=wall_s, interrupted=True, failure="interrupted")
+        return EndedSearch(interrupted=True, failure="interrupted")
     if child.returncode != 0:
         reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
         if reason is None:
             log = "\n".join(lines)
             reason = f"the search {ended_text(child.returncode, log)}"
             reason += f": {last_words(log)}" if child.returncode > 0 and lines else ""
-        return EndedSearch(wall_s=wall_s, failure=reason)
+        return EndedSearch(failure=reason)
     try:
-        return EndedSearch(wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+        return EndedSearch(study=msgspec.json.decode(out, type=StudyResult))
     except msgspec.MsgspecError as error:
-        return EndedSearch(wall_s=wall_s, failure=f"the search printed no result: {error}")
+        return EndedSearch(failure=f"the search printed no result: {error}")
 
 
-def _command(arguments: Sequence[str]) -> list[str]:
-    """Return the words that run the search."""
-    return [sys.executable, "-P", str(COMMAND), "search", *arguments, "--wait", "--json"]
+def _command() -> list[str]:
+    """Return the words that run the search: of this package, whatever `tuner.py` the folder or PYTHONPATH has."""
+    return [sys.executable, "-P", str(COMMAND), "-m", "tuner.cli.nested"]

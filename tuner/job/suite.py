@@ -19,8 +19,8 @@ from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
-from tuner.job.nested import run_search
-from tuner.job.request import KEEP, find_device, find_workload, interpreter, space_file, words
+from tuner.job.nested import EndedSearch, run_search
+from tuner.job.request import KEEP, SearchRequest, find_device, find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
@@ -283,27 +283,32 @@ def _run(suite: Suite, number: int) -> FinishedCase:
     """Run one search, confined to its shape."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
-        return _search(case, suite.request, number, began_s)
+        with confined(case.shape) as enter:
+            ended = run_search(search_request(case, suite.request), enter=enter)
     except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
         # The failure belongs to this case; the next one may still run.
-        return FinishedCase(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
-
-
-def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> FinishedCase:
-    with confined(case.shape) as enter:
-        ended = run_search(_command(case, request), enter=enter)
-    wall_s = time.monotonic() - began_s
+        ended = EndedSearch(failure=str(error))
     return FinishedCase(
-        number=number, wall_s=wall_s, study=ended.study, failure=ended.failure, interrupted=ended.interrupted
+        number=number,
+        wall_s=time.monotonic() - began_s,
+        study=ended.study,
+        failure=ended.failure,
+        interrupted=ended.interrupted,
     )
 
 
-def _command(case: Case, request: SuiteRequest) -> list[str]:
-    """Return the words and options of the search of a case."""
-    command = [*case.spec.words, "--mode", case.spec.mode]
-    command += ["--framework", request.framework, "--device", request.device]
-    command += ["--python", str(case.python), "--time-budget", request.time_budget]
-    command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
-    command += [] if request.space is None else ["--space", request.space]
-    # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
-    return [*command, "--no-instances", "--no-predict"]
+def search_request(case: Case, request: SuiteRequest) -> SearchRequest:
+    """Return the request of the search of a case."""
+    return SearchRequest(
+        workload=case.spec,
+        python=str(case.python),
+        time_budget=request.time_budget,
+        seed=request.seed,
+        storage=request.storage,
+        trial_timeout=request.trial_timeout,
+        space=request.space,
+        # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
+        instances=False,
+        predict=False,
+        wait=True,
+    )

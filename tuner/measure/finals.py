@@ -25,7 +25,6 @@ from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
-from tuner.stats.noise import PRIOR_NOISE, Noise, components
 from tuner.trial.launcher import Launcher, Process, start_all
 from tuner.trial.outcome import Slice, Status, TrialFailure
 
@@ -237,6 +236,11 @@ def merged(round_: Round, reference: Contender, more: Sequence[Contender]) -> Ro
     return replace(round_, slices=slices, memory=memory, failures=failures)
 
 
+def memory_of(rounds: Sequence[Round], name: str) -> int | None:
+    """Return the most memory that a contender's process took."""
+    return max((r.memory[name] for r in rounds if name in r.memory), default=None)
+
+
 def failures(rounds: Sequence[Round]) -> dict[str, str]:
     """Return why contenders failed, the last reason of each, by first name."""
     return {name: text for round_ in rounds for name, text in round_.failures.items()}
@@ -284,41 +288,6 @@ def pass_log_ratios(rounds: Sequence[Round], a: Contender, b: Contender, objecti
         else:
             log_ratios.append(np.array([y.mean() - x.mean()]))
     return log_ratios
-
-
-def noise_between(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> Noise:
-    """Return how the ratios of contenders to the first scatter within rounds and between them; the prior where few ran.
-
-    A pass of a contender and of the first is a block, and a round a pair. What a ratio is on average is not known here,
-    so that its n rounds have n - 1 degrees of freedom.
-    """
-    reference, *others = contenders
-    x: list[Array] = []
-    for other in others:
-        blocks = [
-            _difference(_of_passes(each, other, objective), _of_passes(each, reference, objective))
-            for each in rounds
-            if not each.interruptions and {other.names[0], reference.names[0]} <= set(each.slices)
-        ]
-        if len(blocks) > 1:
-            means = np.array([each.mean() for each in blocks])
-            apart = (means - means.mean()) * math.sqrt(len(means) / (len(means) - 1))
-            x += [each - mean + deviation for each, mean, deviation in zip(blocks, means, apart, strict=True)]
-    return components(x, ()) if x else PRIOR_NOISE
-
-
-def _difference(other: Array, reference: Array) -> Array:
-    """Return the log-ratio in each pass; a reference that had several processes in a round counts with the first."""
-    return np.asarray(other - reference[: len(other)])
-
-
-def _of_passes(round_: Round, contender: Contender, objective: Objective) -> Array:
-    """Return the mean log rate of a contender in each pass of a round, shape (passes,)."""
-    batch_size = contender.setting.batch_size
-    slices = round_.slices[contender.names[0]]
-    costs = waking(each for ran in round_.slices.values() for each in ran)
-    values = [objective.log_rate(each, batch_size, costs) for each in slices]
-    return np.asarray(np.array(values).reshape(-1, 2).mean(axis=1), dtype=float)
 
 
 def rates(names: Sequence[str], y: Array, incumbent: str) -> dict[str, float]:

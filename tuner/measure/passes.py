@@ -70,29 +70,30 @@ def run_pass(
     ask_s: Callable[[Live], float],
     *,
     long_once: bool = False,
+    once: bool = False,
     one_at_a_time: bool = False,
     first: Collection[str] = (),
     back: Sequence[str] = (),
 ) -> Pass:
     """Time the live processes once there and once back; `ask_s` tells for how long (s) to ask one for a slice.
 
-    With `long_once` a process of long steps has one slice, in the middle. A process that fails is left to the caller,
-    who ends it. If they live one at a time, those of the keys `first` begin, as they hold memory, and `back` is the
-    order of the pass before: this one goes back.
+    With `long_once` a process of long steps has one slice, in the middle. With `once` each has one, there only. A
+    process that fails is left to the caller, who ends it. If they live one at a time, those of the keys `first` begin,
+    as they hold memory. There only, or one at a time, `back` is the order of the pass before: this one goes back.
     """
     done = Pass()
     slept_s = suspended_s()
     order = [str(key) for key in rng.permutation(sorted(live))]
     turns = order + order[::-1]
-    if one_at_a_time:
+    if one_at_a_time or once:
         order = [key for key in reversed(back) if key in live] + [key for key in order if key not in back]
         order.sort(key=lambda key: key not in first)
         turns = order
     elif long_once:
         lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
-        once = [key for key in order if lasts_s[key] > _LONG * min(lasts_s.values())]
-        twice = [key for key in order if key not in once]
-        turns = twice + once + twice[::-1]
+        long = [key for key in order if lasts_s[key] > _LONG * min(lasts_s.values())]
+        short = [key for key in order if key not in long]
+        turns = short + long + short[::-1]
     ran: list[Slice] = []
     for key in turns:
         if key in done.failures:

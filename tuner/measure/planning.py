@@ -111,21 +111,6 @@ def choose_passes(
     return replace(plan, passes=min(feasible_passes, key=half_width, default=1))
 
 
-def balance_passes(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost]) -> FinalsPlan:
-    """Return the plan with the number of passes that makes a minute of rounds worth most.
-
-    Rounds of m slices of each take T_m and give the variance 2 (σ_p² + σ_w²/m) each, so that T_m (σ_p² + σ_w²/m) is to
-    be smallest: the optimum of sampling in two stages (Cochran 1977, Sampling Techniques, section 10.6). `costs` are
-    those of all that run in a round.
-    """
-
-    def price(passes: int) -> float:
-        candidate = replace(plan, passes=passes)
-        return candidate.round_s(costs) * noise.finals_se(rounds=1, slices=candidate.independent_slices) ** 2
-
-    return replace(plan, passes=min(range(_MIN_PASSES, _MAX_PASSES + 1), key=price))
-
-
 def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:
     """Return the time (s) in which the primary comparison finds a true `gain` in 90 % of cases, by the noise.
 

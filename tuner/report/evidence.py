@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import INCUMBENT, Round
+from tuner.measure.finals import INCUMBENT, Round, memory_of
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding
@@ -79,11 +79,6 @@ def power_of(rounds: Sequence[Round], name: str) -> float | None:
 def _slices_of(rounds: Sequence[Round], name: str) -> list[Slice]:
     """Return a contender's slices in all rounds that count."""
     return [each for r in rounds if not r.interruptions for each in r.slices.get(name, [])]
-
-
-def memory_of(rounds: Sequence[Round], name: str) -> int | None:
-    """Return the most memory that a contender's process took."""
-    return max((r.memory[name] for r in rounds if name in r.memory), default=None)
 
 
 def limit_statuses(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[str, LimitStatus]:

@@ -13,8 +13,7 @@ from rich.text import Text
 from tuner.report.card import Answer, Card, input_rows, interval, notes, speed_up
 from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import energy_text, ms_text, percent, plural, rate_text, ratio_text, table
-from tuner.report.lineup import COMPLETE, Kind
-from tuner.report.result.frameworks import FrameworksResult, RowResult
+from tuner.report.result.frameworks import COMPLETE, FrameworksResult, Kind, RowResult
 from tuner.report.verdicts import VERDICT_STYLES
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
@@ -111,7 +110,7 @@ def _proof(result: FrameworksResult) -> list[tuple[str, str]]:
     same = f"differences under {percent(result.margin, 0)} are treated as equal"
     deviations = [row.deviation for row in _compared(result) if row.deviation is not None]
     agree = f"; outputs agree within {max(deviations):.0e}" if deviations else ""
-    until = "one for each framework and setting until its ratio is known within 2 %, or 3 % where time is short"
+    until = "one for each framework and setting until its ratio is known within 3 %"
     return [("Proof", f"up to {rounds} of new processes, {until}{agree}; {same}")]
 
 
@@ -168,8 +167,8 @@ def _scan(result: FrameworksResult) -> RenderableType:
     columns = list(dict.fromkeys((row.framework, row.kind) for row in rows if not _repeats(row)))
     drawn = table(">batch", *(f">{framework} {kind}" for framework, kind in columns), title="items/s by batch size")
     for batch_size in sorted({row.batch_size for row in rows}):
-        cells = {(row.framework, row.kind): row for row in rows if row.batch_size == batch_size}
-        drawn.add_row(str(batch_size), *(_rate(cells[key]) if key in cells else "" for key in columns))
+        by_column = {(row.framework, row.kind): row for row in rows if row.batch_size == batch_size}
+        drawn.add_row(str(batch_size), *(_rate(by_column[key]) if key in by_column else "" for key in columns))
     latency = [row for row in rows if row.batch_size == 1 and not _repeats(row)]
     if not latency:
         return drawn

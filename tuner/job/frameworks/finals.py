@@ -1,97 +1,78 @@
-"""The finals of a contest: rounds of new processes, one of each setting, at the batch size of the contest."""
+"""The finals of a comparison: rounds of new processes, one of each setting, at the batch size of the comparison."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tuner.job.frameworks.contest import Contest, lineup_of
-from tuner.job.frameworks.schedule import Schedule, answering, steps_s
-from tuner.job.frameworks.starts import loading_s
-from tuner.job.servers import free_memory_bytes, parallel_starts
-from tuner.measure.finals import (
-    Contender,
-    Round,
-    failures,
-    log_rates,
-    merged,
-    noise_between,
-    replicates,
-    run_round,
-)
+from tuner.job.frameworks.comparison import Comparison
+from tuner.job.frameworks.preparation import loading_s
+from tuner.job.frameworks.result import bests, data_of
+from tuner.job.frameworks.scan import Schedule, answering
+from tuner.job.servers import parallel_starts
+from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates, run_round
 from tuner.measure.objective import Objective
-from tuner.measure.planning import Cost, FinalsPlan, balance_passes
-from tuner.report.layout import plural
-from tuner.report.standings import bests
+from tuner.measure.planning import FinalsPlan
 from tuner.stats.moderation import half_widths
 
-# Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most. The
-# last one is for ratios that are not known well enough by then: verdicts are worth more than more batch sizes.
-_LEAST_SHARE, _MOST_SHARE, _LATEST_SHARE = 0.25, 0.55, 0.7
+_LEAST_SHARE, _MOST_SHARE = 0.25, 0.55  # of the time that is left, whatever loading and the scan need
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
+_PASSES = 3  # of a round: as many as are worth their time where a start takes some seconds
 _MAX_FAILURES = 2  # of a setting that never ran
-_HALF_WIDTH, _WANTED = 0.02, 0.029  # of the interval of a ratio (log): known well, and well enough, which is 3 %
+_HALF_WIDTH = 0.029  # of the interval of a ratio (log) that is known: 3 %
 
 
-def hold_finals(contest: Contest) -> None:
-    """Hold rounds until each ratio to the reference is known well, or their share of the time is up.
+def hold_finals(comparison: Comparison) -> None:
+    """Hold rounds until each ratio to the reference is known, or their share of the time is up.
 
-    A setting whose ratio is known well leaves, so that the time goes to the others. Where that time is up, those that
-    are not known well enough have somewhat more; not so in a later run, where the scan is what is missing.
+    A setting whose ratio is known leaves, so that the time goes to the others.
     """
-    entries = contest.entries()
-    contenders = [entry.contender(contest.batch_size) for entry in entries]
-    rounds = contest.store.rounds(entries)
-    start_s, time_s = time.monotonic(), contest.left_s()
-    latest_share = _LATEST_SHARE if len(rounds) < _SOME_ROUNDS else 0.0
+    candidates = comparison.candidates()
+    contenders = [candidate.contender(comparison.batch_size) for candidate in candidates]
+    rounds = comparison.store.rounds(candidates)
+    start_s, time_s = time.monotonic(), comparison.left_s()
     plan = FinalsPlan(
-        n_parallel_starts=parallel_starts(contest.reference.job.machine),
-        max_resident=_max_resident(contest, FinalsPlan().max_resident),
+        passes=_PASSES,
+        n_parallel_starts=parallel_starts(comparison.reference.job.machine),
+        max_resident=_max_resident(comparison, FinalsPlan().max_resident),
     )
     rng = np.random.default_rng()
-    assert contest.reference.launcher is not None  # the models are ready
+    assert comparison.reference.launcher is not None  # the models are ready
     longest_s = 0.0
-    lineup = lineup_of(contest)
+    data = data_of(comparison)
     while True:
         began_s = time.monotonic()
-        would_end_s = began_s + longest_s
-        best_names = [side.name for side in bests(lineup)]
-        share = finals_share(contest, rounds, time_s)
-        ends_s, latest_s = (start_s + each * time_s for each in (share, max(share, latest_share)))
-        least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
-        if would_end_s <= ends_s:
-            unknown = not_known(rounds, contenders, best_names, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
-        else:
-            unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_WANTED)
+        has_time = began_s + longest_s <= start_s + finals_share(comparison, rounds, time_s) * time_s
+        least = _MIN_ROUNDS if has_time else _SOME_ROUNDS if comparison.left_s() > 0 else _LEAST_ROUNDS
+        best_names = [each.name for each in bests(data)]
+        unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_HALF_WIDTH)
         n_rounds = min((_n_rounds(rounds, each) for each in unknown), default=_MAX_ROUNDS)
-        if n_rounds >= _MAX_ROUNDS or (n_rounds >= least and would_end_s > latest_s):
+        if n_rounds >= (_MAX_ROUNDS if has_time else least):
             break
-        contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
+        comparison.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} settings")
         running = [contenders[0], *unknown]
-        plan = _balanced(plan, contest, rounds, running)
         more = replicates(contenders[0], len(unknown))
-        held = run_round([*running, *more], contest.reference.launcher, plan, rng)
+        held = run_round([*running, *more], comparison.reference.launcher, plan, rng)
         if held.one_at_a_time:
             plan = replace(plan, max_resident=1)
         rounds.append(merged(held, contenders[0], more))
-        contest.store.add_round(entries, rounds[-1])
+        comparison.store.add_round(candidates, rounds[-1])
         longest_s = max(longest_s, time.monotonic() - began_s)
-        lineup = lineup_of(contest)
-        contest.events.looked(lineup)
+        data = data_of(comparison)
+        comparison.events.looked(data)
     for name, reason in failures(rounds).items():
-        contest.events.ended(name, reason)
+        comparison.events.ended(name, reason)
 
 
-def finals_share(contest: Contest, rounds: Sequence[Round], time_s: float) -> float:
+def finals_share(comparison: Comparison, rounds: Sequence[Round], time_s: float) -> float:
     """Return which share of the time (s) loading and the scan of what comes first do not need, within its limits."""
-    loads_s = loading_s(contest)
-    schedule = Schedule(contest, rounds, answering(contest, rounds))
+    loads_s = loading_s(comparison)
+    schedule = Schedule(comparison, rounds, answering(comparison, rounds))
     needed_s = loads_s + schedule.scan_s((1 - _LEAST_SHARE) * time_s - loads_s)
     return min(max(1 - needed_s / max(time_s, 1.0), _LEAST_SHARE), _MOST_SHARE)
 
@@ -136,20 +117,10 @@ def not_known(
     return [each for each in others if each.names[0] in unknown or each.names[0] not in names]
 
 
-def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], running: Sequence[Contender]) -> FinalsPlan:
-    """Return the plan of the next round: as many slices of each process as the noise makes worth it."""
-    start_s = {entry.name: entry.participant.start_s for entry in contest.entries()}
-    costs = [
-        Cost(start_s=start_s[name], step_s=statistics.median(steps_s(rounds, name) or [0.0]))
-        for name in (each.names[0] for each in running)
-    ]
-    return balance_passes(plan, noise_between(rounds, running, Objective.THROUGHPUT), costs)
-
-
-def _max_resident(contest: Contest, most: int) -> int:
+def _max_resident(comparison: Comparison, most: int) -> int:
     """Return how many processes memory holds at once."""
-    free_bytes = free_memory_bytes(contest.reference.job)
-    starts = [start for each in contest.running() for start in each.starts.values()]
+    free_bytes = comparison.free_memory_bytes()
+    starts = [start for each in comparison.running() for start in each.starts.values()]
     largest_bytes = max((start.peak_memory_bytes or 0 for start in starts), default=0)
     if free_bytes is None or not largest_bytes:
         return most

@@ -1,169 +1,308 @@
-"""The batch scan of a contest: each setting at each batch size, in turns with the reference's default at that size."""
+"""The scan of batch sizes: at each, all candidates beside the reference's default, in common passes.
+
+Notation, of a candidate at batch size b
+    s(b)    time (s) of a step: an item takes as long as at the nearest batch size that was measured
+    start   time (s) until a process is warm; 2 s(b) more where steps are long
+
+Order: first the curves that answer the question (`answering`), of all batch sizes; then the others, where time is left.
+"""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Entry
-from tuner.job.frameworks.schedule import MAX_ANCHOR_S, MAX_TAIL_S, TAIL_STEPS, Schedule, answering
-from tuner.job.frameworks.starts import cell_of
-from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
-from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
-from tuner.report.layout import duration_text
-from tuner.report.lineup import OUT_OF_TIME
-from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+import numpy as np
 
-_MAX_BLOCKS_OF_ONE = 60  # one item at a time, whose tail is told
+from tuner.job.frameworks.candidate import Candidate
+from tuner.job.frameworks.comparison import Comparison
+from tuner.job.frameworks.preparation import measurement_of
+from tuner.job.servers import parallel_starts
+from tuner.measure.agreement import Sample
+from tuner.measure.finals import Contender, Round, log_rates
+from tuner.measure.interruption import step_s
+from tuner.measure.measurement import MAX_ANCHOR_S, MAX_PASS_S, Measurement, MeasurementPlan, measure_together
+from tuner.measure.objective import Objective
+from tuner.report.result.frameworks import OUT_OF_TIME, Kind
+from tuner.stats.estimate import paired
+from tuner.stats.tail import samples_needed
+from tuner.trial.outcome import ReadyReport, Status
+
+_TAIL_STEPS = (samples_needed(0.95), samples_needed(0.99))  # of one item at a time
+_MAX_PAIR_S, _MAX_TAIL_S = 20.0, 45.0  # of a candidate and the reference, if the time suffices
+_OWN_S = 3.0  # of slices of short steps, until a ratio is known
+_MAX_TOGETHER = 10  # processes beside the reference and its anchor
+_WARM_UP_STEPS = 2
 
 
-def scan(contest: Contest) -> None:
+def scan(comparison: Comparison) -> None:
     """Measure each setting at each batch size, the smallest first, to where memory or the time ends.
 
     The batch size of the finals is known from these. Where the time does not suffice for all curves, there are those
     that answer the question.
     """
-    rounds = contest.store.rounds(contest.entries())
-    first = answering(contest, rounds)
-    others = [each for each in contest.entries() if each not in first]
-    for entries in (first, others):
-        schedule = Schedule(contest, rounds, entries)
+    rounds = comparison.store.rounds(comparison.candidates())
+    first = answering(comparison, rounds)
+    others = [each for each in comparison.candidates() if each not in first]
+    for candidates in (first, others):
+        schedule = Schedule(comparison, rounds, candidates)
         for batch_size in schedule.batch_sizes:
-            if not _scan_batch(contest, schedule, batch_size):
-                contest.ended = OUT_OF_TIME
+            needed_s = schedule.expected_s(batch_size)
+            if needed_s and comparison.left_s() < needed_s:
+                comparison.ended = OUT_OF_TIME
+                break
+            if not _scan_batch(comparison, schedule, batch_size):
+                comparison.ended = OUT_OF_TIME
 
 
-def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
-    """Measure what is missing at a batch size; returns whether there was time for all of it."""
-    reference: Reference | None = None
-    pair_s = schedule.pair_s(batch_size)
+def _scan_batch(comparison: Comparison, schedule: Schedule, batch_size: int) -> bool:
+    """Measure what is missing at a batch size; returns whether nothing is left for another run."""
+    for candidate in schedule.waiting(batch_size):
+        late_s = schedule.late_s(candidate, batch_size)
+        if late_s is not None:
+            message = f"it would take {late_s:.0f} s to get warm: give a longer --trial-timeout"
+            _fail(comparison, candidate, batch_size, Status.TIMEOUT, message)
+            if candidate == comparison.reference_candidate:
+                break
     waiting = schedule.waiting(batch_size)
-    is_complete = True
-    try:
-        for entry in waiting:
-            if contest.left_s() < schedule.next_s(entry, waiting, batch_size, has_reference=reference is not None):
-                is_complete = False
-                if entry == contest.reference_entry:  # the others' rates are relative to it
-                    break
-                continue
-            late_s = schedule.late_s(entry, batch_size)
-            if late_s is not None:
-                message = f"it would take {duration_text(late_s)} to get warm: give a longer --trial-timeout"
-                cell = Cell(contender=entry.name, batch_size=batch_size, status=Status.TIMEOUT, message=message)
-                contest.put_cell(entry, cell)
-                contest.events.measured(cell)
-                if entry == contest.reference_entry:
-                    break
-                continue
-            contest.say(f"batch {batch_size}: {entry.text}")
-            if reference is None:
-                reference = _live(contest, batch_size)
-            if entry == contest.reference_entry:
-                cell = _reference_cell(contest, reference, pair_s)
-            else:
-                reference, cell = _measured(contest, entry, reference, pair_s)
-            contest.put_cell(entry, cell)
-            contest.events.measured(cell)
-    except _ReferenceFailed as failed:
-        # Without a reference nothing is compared: the curves end at this batch size.
-        contest.lost_at = batch_size
-        entry = contest.reference_entry
-        cell = Cell(contender=entry.name, batch_size=batch_size, status=failed.status, message=failed.message)
-        if contest.cell(entry, batch_size) is None:
-            contest.put_cell(entry, cell)
-        if contest.store.cell(entry, batch_size) != cell:  # it may run the next time
-            is_complete = False
-        contest.events.measured(cell)
-    finally:
-        if reference is not None:
-            reference.process.close()
-    return is_complete
+    groups = schedule.groups(waiting, batch_size) if waiting else []
+    while groups:
+        group, reference = groups.pop(0), comparison.reference_candidate
+        if comparison.left_s() <= 0:
+            return False
+        comparison.say(f"batch {batch_size}: {', '.join(each.name for each in group) or reference.name}")
+        if not _measure_group(comparison, schedule, batch_size, group, retry=groups):
+            return False
+    return not schedule.waiting(batch_size) or comparison.lost_at == batch_size
 
 
-def _live(contest: Contest, batch_size: int) -> Reference:
-    """Return a live process of the reference's default, paused; raises _ReferenceFailed."""
-    contender = contest.reference_entry.contender(batch_size)
-    assert contender.launcher is not None  # the model is ready
-    process = contender.launcher.launch(contender.setting, contender.deployment)
-    try:
-        facts = process.ready()
-        process.pause()
-    except TrialFailure as failure:
-        process.close()
-        raise _ReferenceFailed(failure.status, failure.message) from failure
-    except BaseException:
-        process.close()
-        raise
-    return Reference(process=process, facts=facts, batch_size=batch_size)
+def _measure_group(
+    comparison: Comparison, schedule: Schedule, batch_size: int, group: list[Candidate], *, retry: list[list[Candidate]]
+) -> bool:
+    """Measure settings together; returns False where the reference failed, and may not do so in another run.
 
-
-def _reference_cell(contest: Contest, reference: Reference, pair_s: float) -> Cell:
-    """Return the cell of the reference, in turns with itself at the batch size of the contest.
-
-    So all batch sizes have something in common, and a curve over them shows no drift. Raises _ReferenceFailed.
+    What runs out of memory beside others is put to `retry`, to run alone beside the reference.
     """
-    batch_size = reference.batch_size
-    cell = cell_of(contest, contest.reference_entry, batch_size, reference.facts)
-    cell = replace(cell, peak_memory_bytes=reference.process.peak_memory_bytes)
-    if batch_size == contest.batch_size:
-        return cell
-    anchor = _live(contest, contest.batch_size)
-    plan = _plan(contest.reference_entry, batch_size, pair_s, is_reference=True)
-    # After a pause the first steps are slower: small batches run for about as long as large ones, or would seem slow.
-    slice_s = max(plan.pair.slice_s, min(reference.facts.step_s, MAX_ANCHOR_S))
-    plan = replace(plan, pair=replace(plan.pair, slice_s=slice_s))
-    step_s = (anchor.facts.step_s, reference.facts.step_s)
-    try:
-        pair = measure_pair(
-            anchor.process,
-            reference.process,
-            plan.pair_of(step_s),
-            step_s=step_s,
-            enough=lambda pair: is_enough(pair, (batch_size, contest.batch_size), plan),
-        )
-    except ReferenceLost as lost:
-        raise _ReferenceFailed(lost.failure.status, lost.failure.message) from lost
-    except TrialFailure as failure:
-        raise _ReferenceFailed(failure.status, failure.message) from failure
-    finally:
-        anchor.process.close()
-    return replace(cell, pair=pair, paired_batch_size=contest.batch_size)
+    reference, job = comparison.reference_candidate, comparison.reference.job
+    candidates = {each.name: each for each in [reference, *group]}
+    is_known = comparison.measurement(reference, batch_size) is not None
+    needs_anchor = not is_known and batch_size != comparison.batch_size
+    pair_s = schedule.pair_s(1 + len(group) + needs_anchor)
+
+    def check(contender: Contender, facts: ReadyReport, expected: Sample | None) -> Measurement:
+        return measurement_of(comparison, candidates[contender.names[0]], batch_size, facts, expected=expected)
+
+    def ended(measurement: Measurement) -> None:
+        if measurement.status is Status.OOM and len(group) > 1:
+            retry.append([candidates[measurement.contender]])
+        elif measurement.contender != reference.name or not is_known:
+            comparison.put_measurement(candidates[measurement.contender], measurement)
+            comparison.events.measured(measurement)
+
+    lost = measure_together(
+        reference.contender(batch_size),
+        [each.contender(batch_size) for each in group],
+        MeasurementPlan(
+            slice_s=job.slice_s,
+            tail_steps=_TAIL_STEPS if batch_size == 1 else (),
+            max_pair_s=min(_MAX_PAIR_S, pair_s),
+            max_tail_s=min(_MAX_TAIL_S, pair_s),
+            n_parallel_starts=parallel_starts(job.machine),
+            once=schedule.is_long(group, batch_size),
+            warm_up_counts=job.device.why_no_energy() is not None,  # of a warm-up nobody has read the meter
+        ),
+        anchor=reference.contender(comparison.batch_size) if needs_anchor else None,
+        check=check,
+        ended=ended,
+        is_over=lambda: comparison.left_s() <= 0,
+    )
+    if lost is None:
+        return True
+    status, message = lost.failure.status, lost.failure.message
+    unfinished = [each for each in group if comparison.measurement(each, batch_size) is None]
+    if status is Status.OOM and not lost.was_alone and unfinished:
+        if len(group) > 1:
+            retry[:] = [[each] for each in unfinished] + [each for each in retry if each[0] not in unfinished]
+            return True
+        _fail(comparison, unfinished[0], batch_size, status, f"the reference failed beside it: {message}")
+        retry.extend([] if comparison.measurement(reference, batch_size) is not None or retry else [[]])
+        return True
+    # Without a reference nothing is compared: the curves end at this batch size.
+    comparison.lost_at = batch_size
+    if comparison.measurement(reference, batch_size) is None:
+        _fail(comparison, reference, batch_size, status, message)
+    else:
+        comparison.events.ended(reference.text, f"it failed at batch size {batch_size}: {message}")
+    retry.clear()
+    stored = comparison.store.measurement(reference, batch_size)
+    return stored is not None and (stored.status is not Status.OK or not unfinished)
 
 
-def _plan(entry: Entry, batch_size: int, pair_s: float, *, is_reference: bool = False) -> CellPlan:
-    """Return how a cell is measured: of single items for so long, if it is not too long, that p99 is known, or p95."""
-    slice_s = entry.participant.job.slice_s
-    if batch_size == 1 and not is_reference:  # the reference runs beside all others
-        most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
-        return CellPlan(pair=most, max_pair_s=pair_s, tail_steps=TAIL_STEPS, max_tail_s=MAX_TAIL_S)
-    return CellPlan(pair=PairPlan(slice_s=slice_s), max_pair_s=pair_s)
+def _fail(comparison: Comparison, candidate: Candidate, batch_size: int, status: Status, message: str) -> None:
+    measurement = Measurement(contender=candidate.name, batch_size=batch_size, status=status, message=message)
+    comparison.put_measurement(candidate, measurement)
+    comparison.events.measured(measurement)
 
 
-def _measured(contest: Contest, entry: Entry, reference: Reference, pair_s: float) -> tuple[Reference | None, Cell]:
-    """Return the reference, None where it was lost, and the cell of a setting that was measured beside it."""
-    batch_size = reference.batch_size
-    contender = entry.contender(batch_size)
-    assert contender.launcher is not None  # the model is ready
+def answering(comparison: Comparison, rounds: Sequence[Round]) -> list[Candidate]:
+    """Return the settings whose curves come first: each default, and what the finals show to be faster than it.
 
-    def check(facts: ReadyReport) -> Cell:
-        return cell_of(contest, entry, batch_size, facts, expected=reference.facts.sample)
-
-    try:
-        cell = measure_cell(
-            contender,
-            contender.launcher,
-            reference,
-            _plan(entry, batch_size, pair_s),
-            check,
-        )
-    except ReferenceLost as lost:
-        reference.process.close()
-        message = f"the reference failed beside it: {lost.failure.message}"
-        return None, Cell(contender=entry.name, batch_size=batch_size, status=lost.failure.status, message=message)
-    return reference, cell
+    The curve of a tuned setting that is not told apart from its default says nothing that the default's does not.
+    """
+    return [
+        each for each in comparison.candidates() if each.kind is Kind.DEFAULT or _is_faster(comparison, rounds, each)
+    ]
 
 
-class _ReferenceFailed(Exception):  # noqa: N818  # a state of the contest, not an error of the tool
-    def __init__(self, status: Status, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
+def _is_faster(comparison: Comparison, rounds: Sequence[Round], tuned: Candidate) -> bool:
+    """Return whether the rounds show that a tuned setting is faster than its default."""
+    default = replace(tuned, kind=Kind.DEFAULT)
+    both = [each.contender(comparison.batch_size) for each in (default, tuned)]
+    names, y = log_rates(rounds, both, Objective.THROUGHPUT)
+    has_both = names == [default.name, tuned.name] and bool(np.isfinite(y).all(axis=1).any())
+    return has_both and paired(y, 0, 1).interval()[0] > 1
+
+
+class Schedule:
+    """What the scan lacks of some settings, and about how long that takes, by the steps that were measured so far."""
+
+    def __init__(self, comparison: Comparison, rounds: Sequence[Round], candidates: Sequence[Candidate]) -> None:
+        """`rounds` are those of the finals."""
+        self._comparison, self._reference, self._candidates = comparison, comparison.reference_candidate, candidates
+        self._steps_s = {
+            (name, comparison.batch_size): statistics.median(
+                step_s(each) for r in rounds for each in r.slices.get(name, ())
+            )
+            for name in {name for r in rounds for name in r.slices}
+        }
+        """How long steps are (s), by setting and batch size."""
+        self.batch_sizes = [size for size in comparison.batches if not (rounds and size == comparison.batch_size)]
+        """Those of the scan: what the finals have measured is known."""
+
+    def waiting(self, batch_size: int) -> list[Candidate]:
+        """Return the settings of which nothing is known at a batch size, and whose curve has not ended before.
+
+        The reference is first, then those that need little memory. None wait where the reference failed, or was not
+        measured when it was its turn: rates are relative to it.
+        """
+        comparison, own = self._comparison, self._comparison.measurement(self._reference, batch_size)
+        is_lost = comparison.lost_at is not None and comparison.lost_at <= batch_size
+        is_missing = own is None and self._reference not in self._candidates
+        if is_lost or is_missing or (own is not None and own.status is not Status.OK):
+            return []
+        ended = {each.name for each in self._candidates if self._has_ended(each, batch_size)}
+        waiting = [e for e in self._candidates if comparison.measurement(e, batch_size) is None and e.name not in ended]
+        return sorted(waiting, key=lambda each: (each != self._reference, self._memory_bytes(each, batch_size)))
+
+    def groups(self, waiting: Sequence[Candidate], batch_size: int) -> list[list[Candidate]]:
+        """Return those that wait, but for the reference, in groups that memory holds together beside that one."""
+        free_bytes = self._comparison.free_memory_bytes()
+        groups: list[list[Candidate]] = [[]]
+        used_bytes = reference_bytes = self._memory_bytes(self._reference, batch_size)
+        for candidate in waiting:
+            if candidate == self._reference:
+                continue
+            own_bytes = self._memory_bytes(candidate, batch_size)
+            is_full = free_bytes is not None and free_bytes < used_bytes + own_bytes
+            if groups[-1] and (is_full or len(groups[-1]) == _MAX_TOGETHER):
+                groups.append([])
+                used_bytes = reference_bytes
+            groups[-1].append(candidate)
+            used_bytes += own_bytes
+        return groups
+
+    def is_long(self, live: Sequence[Candidate], batch_size: int) -> bool:
+        """Return whether a pass of two slices of each, the reference among them, lasts too long."""
+        others = [each for each in live if each != self._reference]
+        return 2 * sum(self._slice_s(each, batch_size) for each in [self._reference, *others]) > MAX_PASS_S
+
+    def warm_s(self, candidate: Candidate, batch_size: int) -> float:
+        """Return about how long (s) it takes until a process is warm."""
+        return candidate.prepared.start_s + _WARM_UP_STEPS * self._step_s(candidate, batch_size)
+
+    def late_s(self, candidate: Candidate, batch_size: int) -> float | None:
+        """Return about how long (s) a start takes that is not warm by its deadline; None for one that is.
+
+        The start that was timed had warm steps of the comparison's batch size.
+        """
+        timed_s = _WARM_UP_STEPS * self._step_s(candidate, self._comparison.batch_size)
+        needed_s = self.warm_s(candidate, batch_size) - timed_s
+        return needed_s if needed_s > candidate.prepared.job.deadline_s else None
+
+    def expected_s(self, batch_size: int) -> float:
+        """Return about how long (s) it takes to measure what waits at a batch size, without what starts too late.
+
+        Of long steps the end of a warm-up is the only slice, but for the reference.
+        """
+        all_waiting = self.waiting(batch_size)
+        waiting = [each for each in all_waiting if self.late_s(each, batch_size) is None]
+        if not waiting or (self._reference in all_waiting and self._reference not in waiting):
+            return 0.0
+        live = [self._reference, *(each for each in waiting if each != self._reference)]
+        warm_s = sum(self.warm_s(each, batch_size) for each in live)
+        is_long = self.is_long(live, batch_size)
+        anchor_s = 0.0
+        if self._reference in waiting and batch_size != self._comparison.batch_size:
+            warm_s += self.warm_s(self._reference, self._comparison.batch_size)
+            anchor_s = max(min(self._step_s(self._reference, batch_size), MAX_ANCHOR_S), 0.0 if is_long else _OWN_S)
+        if is_long:
+            return warm_s + anchor_s + self._slice_s(self._reference, batch_size)
+        return warm_s + anchor_s + sum(max(_OWN_S, 2 * self._step_s(each, batch_size)) for each in live)
+
+    def pair_s(self, n_live: int) -> float:
+        """Return for how long (s) a candidate may run with the reference, where so many live.
+
+        The time that is spare is shared by the batch sizes that are left.
+        """
+        n_sizes = sum(self.expected_s(size) > 0 for size in self.batch_sizes)
+        spare_s = max(0.0, self._comparison.left_s() - self.scan_s(self._comparison.left_s())) / max(1, n_sizes)
+        return 2 * (_OWN_S + spare_s / n_live)
+
+    def scan_s(self, most_s: float) -> float:
+        """Return about how long (s) what the scan lacks takes.
+
+        Batch sizes for which there is no time any more, of `most_s` (s), do not count.
+        """
+        total_s = 0.0
+        for batch_size in self.batch_sizes:
+            needed_s = self.expected_s(batch_size)
+            if total_s + needed_s > most_s:
+                break
+            total_s += needed_s
+        return total_s
+
+    def _slice_s(self, candidate: Candidate, batch_size: int) -> float:
+        return max(self._step_s(candidate, batch_size), candidate.prepared.job.slice_s)
+
+    def _step_s(self, candidate: Candidate, batch_size: int) -> float:
+        """Return s(b) of a setting, 0 where nothing is known."""
+        for size in self._comparison.batches:
+            if (candidate.name, size) not in self._steps_s:
+                measurement = self._comparison.measurement(candidate, size)
+                if measurement is not None and measurement.slices:
+                    self._steps_s[candidate.name, size] = statistics.median(map(step_s, measurement.slices))
+        sizes = [size for name, size in self._steps_s if name == candidate.name]
+        if not sizes:
+            return 0.0
+        nearest = min(sizes, key=lambda size: max(size / batch_size, batch_size / size))
+        return self._steps_s[candidate.name, nearest] * batch_size / nearest
+
+    def _memory_bytes(self, candidate: Candidate, batch_size: int) -> float:
+        """Return about the most memory that a setting needs: of more items, that much more; 0 where nothing is known.
+
+        By the largest batch size below one that was measured, or else by its first start.
+        """
+        smaller = [size for size in self._comparison.batches if size < batch_size]
+        measurements = [self._comparison.measurement(candidate, size) for size in smaller]
+        measurements.append(candidate.prepared.starts.get(candidate.kind))
+        known = {each.batch_size: each.peak_memory_bytes for each in measurements if each is not None}
+        sizes = sorted(size for size, peak_bytes in known.items() if peak_bytes)
+        nearest = max((size for size in sizes if size <= batch_size), default=min(sizes, default=batch_size))
+        return (known.get(nearest) or 0) * max(1.0, batch_size / nearest)
+
+    def _has_ended(self, candidate: Candidate, batch_size: int) -> bool:
+        """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""
+        smaller = [size for size in self._comparison.batches if size < batch_size]
+        known = [self._comparison.measurement(each, size) for each in (candidate, self._reference) for size in smaller]
+        return any(each is not None and each.status in (Status.OOM, Status.TIMEOUT) for each in known)

@@ -1,6 +1,6 @@
-"""What has been measured of a contest, in an Optuna study without trials.
+"""What has been measured of a comparison, in an Optuna study without trials.
 
-Each key names whatever the figure depends on: the participant with its build and space, its setting, and the
+Each key names whatever the figure depends on: the variant with its build and space, its setting, and the
 reference, as all figures are relative to that.
 """
 
@@ -15,12 +15,12 @@ from msgspec import convert, to_builtins
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.job.frameworks.participant import Entry, Failure, Participant
+from tuner.job.frameworks.candidate import Candidate, Failure, PreparedVariant
 from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
-from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
-from tuner.report.lineup import INTERRUPTED, Kind, Loading, Tuned
+from tuner.measure.measurement import Measurement
+from tuner.report.result.frameworks import INTERRUPTED, Kind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 from tuner.workload.feed import InputFacts
@@ -30,36 +30,47 @@ SCHEMA = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedStart:
-    """The first start of a participant: what it is, how long it took (s), and the sample of its outputs."""
+    """The first start of a candidate: what it is, how long it took (s), and the sample of its outputs."""
 
-    cell: Cell
+    measurement: Measurement
     start_s: float
     sample: dict[str, Any] | None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CheckedStart:
         """Return a stored one."""
-        return cls(cell=Cell.from_dict(data["cell"]), start_s=data["start_s"], sample=data["sample"])
+        return cls(measurement=Measurement.from_dict(data["cell"]), start_s=data["start_s"], sample=data["sample"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"cell": self.cell.to_dict(), "start_s": self.start_s, "sample": self.sample}
+        return {"cell": self.measurement.to_dict(), "start_s": self.start_s, "sample": self.sample}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How long (s) starts took: until the model was there, and from then until the first answer.
+
+    With files in the page cache (warm), and without (cold).
+    """
+
+    cold: list[tuple[float, float]]
+    warm: list[tuple[float, float]]
 
 
 class Store:
-    """The record of a contest."""
+    """The record of a comparison."""
 
-    def __init__(self, record: Record, reference: Participant) -> None:
-        """Take the record, and the participant that all are compared with."""
+    def __init__(self, record: Record, reference: PreparedVariant) -> None:
+        """Take the record, and the variant that all are compared with."""
         self._record, self._reference = record, reference
         self._attributes: dict[str, Any] = {}
         self.reread()
 
     @classmethod
     def open(
-        cls, storage_url: str, reference: Participant, *, batch_size: int, seed: int, new: bool, create: bool
+        cls, storage_url: str, reference: PreparedVariant, *, batch_size: int, seed: int, new: bool, create: bool
     ) -> Store:
-        """Return the record of a contest in a storage, an empty one where there is none or a new one is wanted.
+        """Return the record of a comparison in a storage, an empty one where there is none or a new one is wanted.
 
         Raises BadInputError where there is none and none is to be created.
         """
@@ -88,34 +99,34 @@ class Store:
         """Read what another run has stored since; what this one stores is known."""
         self._attributes = dict(self._record.study.user_attrs)
 
-    def checked(self, entry: Entry) -> CheckedStart | None:
+    def checked(self, candidate: Candidate) -> CheckedStart | None:
         """Return the first start of a setting; None where it is not stored."""
-        stored = self._get("check", *self._start_key(entry))
+        stored = self._get("check", *self._start_key(candidate))
         return None if stored is None else CheckedStart.from_dict(stored)
 
-    def put_checked(self, entry: Entry, start: CheckedStart) -> None:
+    def put_checked(self, candidate: Candidate, start: CheckedStart) -> None:
         """Store the first start of a setting."""
-        self._put(start.to_dict(), "check", *self._start_key(entry))
+        self._put(start.to_dict(), "check", *self._start_key(candidate))
 
-    def tuned(self, participant: Participant) -> Tuned | None:
-        """Return what the search of a participant came to."""
-        stored = self._get("tuned", participant.key)
-        return None if stored is None else Tuned(**stored)
+    def tuned(self, prepared: PreparedVariant) -> TunedResult | None:
+        """Return what the search in a variant came to."""
+        stored = self._get("tuned", prepared.key)
+        return None if stored is None else TunedResult(**({"searched_s": None} | stored))
 
-    def put_tuned(self, participant: Participant, tuned: Tuned) -> None:
-        """Store what the search of a participant came to."""
-        self._put(tuned.to_dict(), "tuned", participant.key)
+    def put_tuned(self, prepared: PreparedVariant, tuned: TunedResult) -> None:
+        """Store what the search in a variant came to."""
+        self._put(to_builtins(tuned), "tuned", prepared.key)
 
-    def rounds(self, of: Sequence[Entry]) -> list[Round]:
+    def rounds(self, of: Sequence[Candidate]) -> list[Round]:
         """Return the rounds of finals in which any of these but the reference took part, with what it told of these."""
-        names = {self._key_of([entry]): entry.name for entry in of}
+        names = {self._key_of([candidate]): candidate.name for candidate in of}
         told = [_renamed(each, names) for each in self._get("rounds", self._reference.key) or ()]
         reference = of[0].name
         return [Round.from_dict(each) for each in told if {*each["slices"], *each["failures"]} - {reference}]
 
-    def add_round(self, of: Sequence[Entry], held: Round) -> None:
+    def add_round(self, of: Sequence[Candidate], held: Round) -> None:
         """Store a round of the finals, in which some of these took part."""
-        keys = {entry.name: self._key_of([entry]) for entry in of}
+        keys = {candidate.name: self._key_of([candidate]) for candidate in of}
         before = self._get("rounds", self._reference.key) or []
         self._put([*before, _renamed(held.to_dict(), keys)], "rounds", self._reference.key)
 
@@ -155,45 +166,45 @@ class Store:
         self._put(to_builtins(job.inputs), "inputs")
         self._put({**self.outputs, **job.seen_outputs}, "outputs")
 
-    def failure(self, participant: Participant) -> Failure | None:
-        """Return why a participant took no part in the last run; None where it did."""
-        stored = self._get("failure", participant.key)
+    def failure(self, prepared: PreparedVariant) -> Failure | None:
+        """Return why a variant took no part in the last run; None where it did."""
+        stored = self._get("failure", prepared.key)
         return None if stored is None else convert(stored, Failure)
 
-    def put_failure(self, participant: Participant) -> None:
-        """Store why a participant took no part, or that it did. The next run tries again."""
-        failure = participant.failure
-        self._put(None if failure is None else asdict(failure), "failure", participant.key)
+    def put_failure(self, prepared: PreparedVariant) -> None:
+        """Store why a variant took no part, or that it did. The next run tries again."""
+        failure = prepared.failure
+        self._put(None if failure is None else asdict(failure), "failure", prepared.key)
 
-    def loading(self, participant: Participant) -> Loading | None:
-        """Return how long starts of a participant took."""
-        stored = self._get("loading", participant.key)
+    def loading(self, prepared: PreparedVariant) -> Loading | None:
+        """Return how long starts of a variant took."""
+        stored = self._get("loading", prepared.key)
         return None if stored is None else Loading(**stored)
 
-    def put_loading(self, participant: Participant, loading: Loading) -> None:
-        """Store how long starts of a participant took."""
-        self._put({"cold": loading.cold, "warm": loading.warm}, "loading", participant.key)
+    def put_loading(self, prepared: PreparedVariant, loading: Loading) -> None:
+        """Store how long starts of a variant took."""
+        self._put({"cold": loading.cold, "warm": loading.warm}, "loading", prepared.key)
 
-    def cell(self, entry: Entry, batch_size: int) -> Cell | None:
+    def measurement(self, candidate: Candidate, batch_size: int) -> Measurement | None:
         """Return what was measured of a setting at a batch size."""
-        stored = self._get("cell", self._key_of([entry]), batch_size)
-        return None if stored is None else Cell.from_dict(stored)
+        stored = self._get("cell", self._key_of([candidate]), batch_size)
+        return None if stored is None else Measurement.from_dict(stored)
 
     @property
     def batch_sizes(self) -> set[int]:
         """Return the batch sizes at which anything was measured."""
         return {int(name.rpartition("/")[2]) for name in self._attributes if name.startswith("cell/")}
 
-    def put_cell(self, entry: Entry, cell: Cell) -> None:
-        """Store what was measured of a setting at the cell's batch size."""
-        self._put(cell.to_dict(), "cell", self._key_of([entry]), cell.batch_size)
+    def put_measurement(self, candidate: Candidate, measurement: Measurement) -> None:
+        """Store what was measured of a setting at a batch size."""
+        self._put(measurement.to_dict(), "cell", self._key_of([candidate]), measurement.batch_size)
 
-    def _start_key(self, entry: Entry) -> list[str]:
-        own = [] if entry.kind is Kind.DEFAULT else [self._key_of([entry])]
-        return [entry.participant.key, self._reference.key, *own]
+    def _start_key(self, candidate: Candidate) -> list[str]:
+        own = [] if candidate.kind is Kind.DEFAULT else [self._key_of([candidate])]
+        return [candidate.prepared.key, self._reference.key, *own]
 
-    def _key_of(self, of: Sequence[Entry]) -> str:
-        settings = [[each.participant.key, each.participant.settings()[each.kind].to_dict()] for each in of]
+    def _key_of(self, of: Sequence[Candidate]) -> str:
+        settings = [[each.prepared.key, each.prepared.settings()[each.kind].to_dict()] for each in of]
         return digest([self._reference.key, *settings])
 
     def _get(self, *key: object) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from tuner.machine.conditions import Conditions
@@ -11,6 +13,16 @@ from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.study.subject import BuildFacts, Document, Values, WorkloadFacts
 from tuner.trial.outcome import Status
+
+COMPLETE, OUT_OF_TIME, INTERRUPTED = "complete", "time", "interrupted"
+"""How a comparison ended."""
+
+
+class Kind(StrEnum):
+    """Which setting of a framework."""
+
+    DEFAULT = "default"
+    TUNED = "tuned"
 
 
 class RatioResult(Struct, frozen=True, kw_only=True):
@@ -26,7 +38,7 @@ class RowResult(Struct, frozen=True, kw_only=True):
 
     `kind` is default or tuned; the two are one setting where `is_default` holds of a tuned one. `ratio` is that to the
     reference's default at the same batch size, and null of that itself; `source` says what it is from: finals, rounds
-    of new processes of all at once, or pair, one process in turns with one of the reference. `load_s` is from the
+    of new processes of all at once, or pair, one process of each beside one of the reference. `load_s` is from the
     start of a process until its first answer, `first_batch_s` the part of it that the first batch takes; with its files
     in the page cache, and `cold_` without. `deviation`
     is that of the outputs from TensorFlow's. `status` is that of a trial: ok, or why there are no figures, as of a
@@ -44,10 +56,10 @@ class RowResult(Struct, frozen=True, kw_only=True):
     ratio: RatioResult | None
     verdict: VerdictCode | None
     batch_ratio: RatioResult | None
-    """Of the reference's default: its rate to that at the batch size of the verdicts, in turns with it."""
+    """Of the reference's default: its rate to that at the batch size of the verdicts, beside it."""
     source: str | None
     n: int
-    """Rounds, or blocks of the pair."""
+    """Rounds, or passes."""
     precision: str | None
     deviation: float | None
     p50_ms: float | None
@@ -90,6 +102,11 @@ class TunedResult(Struct, frozen=True, kw_only=True):
     setting: Values | None
     failure: str
     searched_s: float | None
+
+    @property
+    def text(self) -> str:
+        """Return the setting in words."""
+        return self.failure or " ".join(f"{name}={value}" for name, value in (self.setting or {}).items())
 
 
 class FrameworksResult(Document, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Frameworks side by side: who takes part, what a line-up comes to, and for real, a small model in all of them."""
+"""Frameworks side by side: who takes part, what a comparison comes to, and for real, a small model in all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,35 +21,32 @@ import pytest
 from tests.command_line import tftune
 from tests.conftest import QUIET, Call
 from tests.frameworks import subject
+from tuner.api.frameworks import describe
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
-from tuner.job.frameworks.contest import Contest, FrameworksRequest, prepare_contest
-from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
+from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
+from tuner.job.frameworks.comparison import Comparison, FrameworksRequest, prepare_comparison
 from tuner.job.frameworks.finals import finals_share, not_known
-from tuner.job.frameworks.participant import Entry, Failure
-from tuner.job.frameworks.scan import scan
-from tuner.job.frameworks.schedule import Schedule, answering
-from tuner.job.frameworks.starts import check, make_ready
-from tuner.job.frameworks.store import Store
-from tuner.job.frameworks.tuning import tune
+from tuner.job.frameworks.preparation import check, make_ready, tune
+from tuner.job.frameworks.result import ComparisonData, bests
+from tuner.job.frameworks.scan import Schedule, answering, scan
+from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
-from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
-from tuner.measure.finals import Contender, Round, log_rates
+from tuner.measure.finals import Round, log_rates
+from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.report.lineup import Kind, Lineup, Loading, Side, Tuned
-from tuner.report.standings import bests, describe
+from tuner.report.result.frameworks import Kind, TunedResult
 from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.moderation import half_widths
-from tuner.stats.tail import samples_needed
-from tuner.trial.outcome import ReadyReport, Slice, Status
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
@@ -72,13 +68,13 @@ def test_other_batch_sizes_are_one_line(text: str) -> None:
         parse_sizes(text)
 
 
-def test_entrants_are_frameworks_executions_and_precisions() -> None:
-    keep = entrants(CPU, {}, may_change_numerics=False)
+def test_variants_are_frameworks_executions_and_precisions() -> None:
+    keep = variants(CPU, {}, may_change_numerics=False)
     assert list(keep)[:2] == ["tensorflow", "tensorflow-xla"]
     assert {"onnxruntime", "openvino"} <= keep.keys()
     assert "command" not in keep
     assert keep["openvino"].limit("f32") == SAME
-    change = entrants(CPU, {}, may_change_numerics=True)
+    change = variants(CPU, {}, may_change_numerics=True)
     assert change["openvino-bf16"].pins == ("inference_precision=bf16",)
     assert change["openvino-bf16"].limit("bf16") > SAME
     names, are_named = chosen("openvino,tensorflow-xla", keep, CPU)
@@ -147,11 +143,13 @@ def facts(outputs: list[float]) -> ReadyReport:
 def test_other_outputs_or_another_precision_are_not_timed(
     outputs: list[float], precision: str | None, status: Status, message: str
 ) -> None:
-    against = CheckedAgainst(sample=facts([1.0, 2.0]).sample, precision="f32")
-    cell = checked_cell("openvino/default", BATCH, facts(outputs), precision, against, limit=SAME)
-    assert (cell.status, cell.message) == (status, message)
-    assert cell.constructor_s == pytest.approx(0.5)
-    assert Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) == cell
+    expected = facts([1.0, 2.0]).sample
+    measurement = checked_measurement(
+        "openvino/default", BATCH, facts(outputs), precision, expected=expected, expected_precision="f32", limit=SAME
+    )
+    assert (measurement.status, measurement.message) == (status, message)
+    assert measurement.constructor_s == pytest.approx(0.5)
+    assert Measurement.from_dict(json.loads(json.dumps(measurement.to_dict()))) == measurement
 
 
 def slice_of(rate: float, batch_size: int = BATCH) -> Slice:
@@ -163,13 +161,25 @@ def slice_of(rate: float, batch_size: int = BATCH) -> Slice:
 RATES = {"tensorflow/default": 50.0, "onnxruntime/default": 60.0, "openvino/default": 70.0, "openvino/tuned": 77.0}
 
 
+def prepared_variant(name: str, **facts: Any) -> Any:
+    """Return what stands in for a prepared variant, each of whose settings has its name."""
+    settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in Kind}
+    deploys = SimpleNamespace(deployment=lambda _: Deployment())
+    job = SimpleNamespace(space=deploys, build=SimpleNamespace(to_dict=lambda: {"id": "x"}))
+    usual = {"name": name, "key": f"{name}/1", "job": job, "launcher": None, "starts": {}, "failure": None}
+    return SimpleNamespace(settings=lambda: settings, **(usual | facts))
+
+
+def candidate_of(name: str, **facts: Any) -> Candidate:
+    """Return a candidate by its name, such as openvino/tuned."""
+    variant, _, kind = name.partition("/")
+    return Candidate(prepared=prepared_variant(variant, **facts), kind=Kind(kind))
+
+
 @pytest.fixture
-def lineup(space: Space) -> Lineup:
+def data(space: Space) -> ComparisonData:
     """Twelve rounds and three batch sizes of rates that are known, with noise of 1 % and drift of 20 %."""
     rng = np.random.default_rng(0)
-    contenders = [
-        Contender(names=(name,), setting=Setting.of({"batch_size": BATCH}), deployment=Deployment()) for name in RATES
-    ]
     rounds = []
     for _ in range(12):
         drift = float(rng.uniform(0.8, 1.0))
@@ -177,26 +187,23 @@ def lineup(space: Space) -> Lineup:
         rounds.append(Round(slices=rows, memory=dict.fromkeys(RATES, 1 << 30)))
     # The hour of the scan is slower than that of the finals: the reference is so at its own batch size, too.
     anchored = Pair(reference=[slice_of(40, BATCH)] * 4, candidate=[slice_of(44, 16)] * 4)
-    cells = [Cell(contender="tensorflow/default", batch_size=16, pair=anchored, paired_batch_size=BATCH)]
+    measurements = [Measurement(contender="tensorflow/default", batch_size=16, pair=anchored, paired_batch_size=BATCH)]
     for name in ("onnxruntime/default", "openvino/default"):
         pair = Pair(reference=[slice_of(100, 16)] * 4, candidate=[slice_of(2 * RATES[name], 16)] * 4)
-        cells.append(Cell(contender=name, batch_size=16, pair=pair, precision="f32"))
-    cells.append(Cell(contender="openvino/tuned", batch_size=16, status=Status.OOM, message="memory ran out"))
-    return Lineup(
+        measurements.append(Measurement(contender=name, batch_size=16, pair=pair, precision="f32"))
+    measurements.append(
+        Measurement(contender="openvino/tuned", batch_size=16, status=Status.OOM, message="memory ran out")
+    )
+    start = Measurement(contender="any", batch_size=BATCH, precision="f32", deviation=1e-7)
+    return ComparisonData(
         name="frameworks-x",
         subject=subject(space),
         batch_size=BATCH,
-        sides=[
-            Side(
-                framework=name.partition("/")[0], kind=name.partition("/")[2], contender=contender,
-                build={"id": "x"}, start=Cell(contender=name, batch_size=BATCH, precision="f32", deviation=1e-7),
-            )
-            for name, contender in zip(RATES, contenders, strict=True)
-        ],
+        candidates=[candidate_of(name, starts=dict.fromkeys(Kind, start)) for name in RATES],
         absent=[],
-        tuned={"onnxruntime": Tuned(study="s", setting={"batch_size": BATCH})},
+        tuned={"onnxruntime": TunedResult(study="s", setting={"batch_size": BATCH}, failure="", searched_s=None)},
         rounds=rounds,
-        cells=cells,
+        measurements=measurements,
         loads={"openvino": Loading(cold=[(1.5, 0.5), (3.5, 0.5)], warm=[(0.75, 0.25), (0.75, 0.25)])},
         ended="complete",
         conditions=QUIET,
@@ -205,8 +212,8 @@ def lineup(space: Space) -> Lineup:
     )  # fmt: skip
 
 
-def test_ratios_are_of_rounds_and_drift_is_taken_out(lineup: Lineup) -> None:
-    result = describe(lineup)
+def test_ratios_are_of_rounds_and_drift_is_taken_out(data: ComparisonData) -> None:
+    result = describe(data)
     rows = {(row.framework, row.kind): row for row in result.rows if row.batch_size == BATCH}
     assert rows["tensorflow", "default"].ratio is None
     for (framework, kind), row in rows.items():
@@ -230,8 +237,8 @@ def test_ratios_are_of_rounds_and_drift_is_taken_out(lineup: Lineup) -> None:
     }
 
 
-def test_other_batch_sizes_are_of_pairs_and_a_curve_ends_where_memory_does(lineup: Lineup) -> None:
-    every = describe(lineup).rows
+def test_other_batch_sizes_are_of_pairs_and_a_curve_ends_where_memory_does(data: ComparisonData) -> None:
+    every = describe(data).rows
     rows = {(row.framework, row.kind): row for row in every if row.batch_size == 16}
     at_8 = next(row for row in every if (row.framework, row.batch_size) == ("tensorflow", BATCH))
     assert at_8.items_per_s is not None
@@ -248,40 +255,40 @@ def test_other_batch_sizes_are_of_pairs_and_a_curve_ends_where_memory_does(lineu
     assert rows["openvino", "tuned"].message == "memory ran out"
 
 
-def test_a_tuned_setting_that_was_not_measured_has_no_figures_of_the_default(lineup: Lineup) -> None:
-    cell = next(each for each in lineup.cells if each.contender == "openvino/default")
-    anchor = next(each for each in lineup.cells if each.contender == "tensorflow/default")
-    more = [replace(cell, batch_size=32), replace(anchor, batch_size=32)]
-    rows = describe(replace(lineup, cells=[*lineup.cells, *more])).rows
+def test_a_tuned_setting_that_was_not_measured_has_no_figures_of_the_default(data: ComparisonData) -> None:
+    measurement = next(each for each in data.measurements if each.contender == "openvino/default")
+    anchor = next(each for each in data.measurements if each.contender == "tensorflow/default")
+    more = [replace(measurement, batch_size=32), replace(anchor, batch_size=32)]
+    rows = describe(replace(data, measurements=[*data.measurements, *more])).rows
     assert {(row.framework, row.kind) for row in rows if row.batch_size == 32} == {
         ("tensorflow", "default"),
         ("openvino", "default"),
     }
 
 
-def test_the_best_of_a_framework_is_its_default_where_the_tuned_one_is_slower(lineup: Lineup) -> None:
+def test_the_best_of_a_framework_is_its_default_where_the_tuned_one_is_slower(data: ComparisonData) -> None:
     swapped = {"openvino/default": "openvino/tuned", "openvino/tuned": "openvino/default"}
-    rounds = [replace(r, slices={swapped.get(n, n): each for n, each in r.slices.items()}) for r in lineup.rounds]
-    first = describe(replace(lineup, rounds=rounds)).fastest
+    rounds = [replace(r, slices={swapped.get(n, n): each for n, each in r.slices.items()}) for r in data.rounds]
+    first = describe(replace(data, rounds=rounds)).fastest
     assert first is not None
     assert (first.framework, first.kind) == ("openvino", "default")
 
 
-def test_nobody_is_told_to_stay_without_evidence(lineup: Lineup) -> None:
+def test_nobody_is_told_to_stay_without_evidence(data: ComparisonData) -> None:
     names = {"tensorflow/default": "openvino/default", "openvino/default": "tensorflow/default"}
-    rounds = [replace(r, slices={n: r.slices[o] for n, o in names.items()}) for r in lineup.rounds]
-    sides = [side for side in lineup.sides if side.name in names]
-    shown = describe(replace(lineup, rounds=rounds, sides=sides))
+    rounds = [replace(r, slices={n: r.slices[o] for n, o in names.items()}) for r in data.rounds]
+    candidates = [candidate for candidate in data.candidates if candidate.name in names]
+    shown = describe(replace(data, rounds=rounds, candidates=candidates))
     assert frameworks_card(shown).answers[0].word == "STAY WITH TENSORFLOW"
     few = [replace(r, slices=dict(r.slices)) for r in rounds[:2]]
     noisy = few[0].slices["openvino/default"][0]
     few[0].slices["openvino/default"] = [replace(noisy, elapsed_s=noisy.elapsed_s * 1.5)] * 4
-    undecided = frameworks_card(describe(replace(lineup, rounds=few, sides=sides))).answers[0]
+    undecided = frameworks_card(describe(replace(data, rounds=few, candidates=candidates))).answers[0]
     assert (undecided.code, "openvino is not faster is not shown" in undecided.text) == (VerdictCode.UNDECIDED, True)
 
 
-def test_the_table_is_csv_and_the_chart_svg(lineup: Lineup) -> None:
-    result = describe(lineup)
+def test_the_table_is_csv_and_the_chart_svg(data: ComparisonData) -> None:
+    result = describe(data)
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert len(rows) == len(result.rows)
     assert {row["framework"] for row in rows} == {"tensorflow", "onnxruntime", "openvino"}
@@ -304,14 +311,14 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
     assert (before, after) == (4 << 20, 0)
 
 
-def test_what_was_not_measured_yet_has_no_row(lineup: Lineup) -> None:
+def test_what_was_not_measured_yet_has_no_row(data: ComparisonData) -> None:
     """It did not fail."""
     late = "openvino/tuned"
-    rounds = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in lineup.rounds]
-    rows = describe(replace(lineup, rounds=rounds)).rows
+    rounds = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in data.rounds]
+    rows = describe(replace(data, rounds=rounds)).rows
     assert [row.kind for row in rows if row.framework == "openvino" and row.batch_size == BATCH] == ["default"]
     failed = [replace(r, failures={late: "oom: no memory"}) for r in rounds]
-    [row] = [row for row in describe(replace(lineup, rounds=failed)).rows if row.status is Status.FAILED]
+    [row] = [row for row in describe(replace(data, rounds=failed)).rows if row.status is Status.FAILED]
     assert (row.kind, row.message) == ("tuned", "oom: no memory")
 
 
@@ -319,10 +326,10 @@ def test_what_was_not_measured_yet_has_no_row(lineup: Lineup) -> None:
     ("values", "is_flat"), [((0.001, 0.001001), True), ((0.1, 0.9), False), ((0.5,), False), ((), False)]
 )
 def test_outputs_that_are_all_alike_agree_with_anything(
-    lineup: Lineup, values: tuple[float, ...], is_flat: bool
+    data: ComparisonData, values: tuple[float, ...], is_flat: bool
 ) -> None:
     sample = {"inputs": "", "outputs": {"output_0": values}}
-    codes = [each.code for each in describe(replace(lineup, spread=spread(sample))).warnings]
+    codes = [each.code for each in describe(replace(data, spread=spread(sample))).warnings]
     assert ("flat outputs" in codes) == is_flat
     batch = {"inputs": "", "outputs": {"output_0": (0.1, 0.9)}}  # one item is like another's, and not like all
     assert (spread({**sample, "batch": batch}) or 0.0) > 0.5
@@ -331,29 +338,23 @@ def test_outputs_that_are_all_alike_agree_with_anything(
 def test_why_a_framework_takes_no_part_is_stored() -> None:
     stored: dict[str, Any] = {}
     record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs=stored), put=stored.__setitem__)
-    participant: Any = SimpleNamespace(key="onnxruntime/1", failure=None)
-    store = Store(record, participant)
+    prepared: Any = SimpleNamespace(key="onnxruntime/1", failure=None)
+    store = Store(record, prepared)
     store.put_begin()
     assert store.ended == "interrupted"  # until it ends: it may be killed
     failure = Failure(status=Status.FAILED, message="it has no operator X", hint="leave it out")
-    participant.failure = failure
-    store.put_failure(participant)
-    assert Store(record, participant).failure(participant) == failure
-    participant.failure = None
-    store.put_failure(participant)
-    assert Store(record, participant).failure(participant) is None
+    prepared.failure = failure
+    store.put_failure(prepared)
+    assert Store(record, prepared).failure(prepared) == failure
+    prepared.failure = None
+    store.put_failure(prepared)
+    assert Store(record, prepared).failure(prepared) is None
 
 
 def test_rounds_are_stored_by_who_took_part() -> None:
     record = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None)
-    tf, ort, ov = (
-        Entry(
-            participant=SimpleNamespace(name=name, key=f"{name}/1", settings=lambda: {Kind.DEFAULT: Setting.of({})}),  # type: ignore[arg-type]
-            kind=Kind.DEFAULT,
-        )
-        for name in ("tensorflow", "onnxruntime", "openvino")
-    )
-    store = Store(record, tf.participant)  # type: ignore[arg-type]
+    tf, ort, ov = (candidate_of(f"{name}/default") for name in ("tensorflow", "onnxruntime", "openvino"))
+    store = Store(record, tf.prepared)  # type: ignore[arg-type]
     store.add_round([tf, ort], Round(slices={each.name: [slice_of(50)] for each in (tf, ort)}))
     assert store.rounds([tf, ov]) == []
     [held] = store.rounds([tf, ort])
@@ -365,9 +366,30 @@ def test_rounds_are_stored_by_who_took_part() -> None:
     assert len(store.rounds([tf, ort])) == 1
 
 
-def test_the_fastest_are_compared_until_their_ratio_is_known(lineup: Lineup) -> None:
+def test_what_earlier_versions_have_stored_is_read() -> None:
+    """The keys say `cell`, and of a search it was not always known how long it took."""
+    stored: dict[str, Any] = {}
+    record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs=stored), put=stored.__setitem__)
+    candidate = candidate_of("openvino/default")
+    pair = Pair(reference=[slice_of(50)] * 2, candidate=[slice_of(64)] * 2)
+    measurement = Measurement(contender=candidate.name, batch_size=16, pair=pair)
+    store = Store(record, candidate.prepared)
+    store.put_measurement(candidate, measurement)
+    store.put_checked(candidate, CheckedStart(measurement=measurement, start_s=3.0, sample=None))
+    assert [name.partition("/")[0] for name in stored] == ["cell", "check"]
+    assert stored.popitem()[1].keys() == {"cell", "start_s", "sample"}
+    stored["tuned/openvino/1"] = {"study": "s", "setting": {"batch_size": 8}, "failure": ""}
+    again = Store(record, candidate.prepared)
+    assert again.measurement(candidate, 16) == measurement
+    assert again.batch_sizes == {16}
+    assert again.tuned(candidate.prepared) == TunedResult(
+        study="s", setting={"batch_size": 8}, failure="", searched_s=None
+    )
+
+
+def test_the_fastest_are_compared_until_their_ratio_is_known(data: ComparisonData) -> None:
     """Each may be known beside the reference, and the answer is a ratio between the two."""
-    contenders = [side.contender for side in lineup.sides]
+    contenders = [candidate.contender(BATCH) for candidate in data.candidates]
     rng = np.random.default_rng(1)
     rounds = []
     for _ in range(12):
@@ -377,7 +399,7 @@ def test_the_fastest_are_compared_until_their_ratio_is_known(lineup: Lineup) -> 
         rounds.append(Round(slices={name: [slice_of(rate)] * 4 for name, rate in rates.items()}))
     widths = half_widths(log_rates(rounds, contenders, Objective.THROUGHPUT)[1])
     assert widths.max() < 0.01
-    best_names = [side.name for side in bests(replace(lineup, rounds=rounds))]
+    best_names = [candidate.name for candidate in bests(replace(data, rounds=rounds))]
     assert best_names == ["openvino/tuned", "onnxruntime/default", "tensorflow/default"]
     unknown = [each.names[0] for each in not_known(rounds, contenders, best_names, at_least=6, half_width=0.01)]
     assert unknown == ["onnxruntime/default", "openvino/tuned"]
@@ -393,54 +415,52 @@ def test_the_fastest_are_compared_until_their_ratio_is_known(lineup: Lineup) -> 
     assert unknown == ["onnxruntime/default", "openvino/tuned"]
 
 
-def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> None:
-    contenders = [side.contender for side in lineup.sides]
+def test_whoever_comes_later_meets_all_others_in_the_finals(data: ComparisonData) -> None:
+    contenders = [candidate.contender(BATCH) for candidate in data.candidates]
 
     def names(rounds: Sequence[Round]) -> list[str]:
         return [each.names[0] for each in not_known(rounds, contenders, [], at_least=6, half_width=0.02)]
 
-    assert names(lineup.rounds) == []
+    assert names(data.rounds) == []
     late = "openvino/tuned"
-    before = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in lineup.rounds]
+    before = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in data.rounds]
     assert names(before) == ["onnxruntime/default", "openvino/default", late]
-    assert names([*before, *lineup.rounds[:3]]) == ["onnxruntime/default", "openvino/default", late]
-    assert late not in names([*before, *lineup.rounds])
+    assert names([*before, *data.rounds[:3]]) == ["onnxruntime/default", "openvino/default", late]
+    assert late not in names([*before, *data.rounds])
     # Two failures are enough to know that it will not run.
     failed = [replace(r, failures={late: "oom: no memory"}) for r in before[:2]]
     assert names([*failed, *before[2:]]) == []
 
 
-class FakeContest:
-    """A contest of TensorFlow's default and OpenVINO's, whose items take 0.1 s, in finals at batch size 8."""
+class FakeComparison:
+    """A comparison of TensorFlow's default and OpenVINO's, whose items take 0.1 s, in finals at batch size 8."""
 
     def __init__(self) -> None:
         job = SimpleNamespace(deadline_s=300.0, slice_s=0.5)
-        participant = SimpleNamespace(start_s=5.0, job=job, name="openvino")
-        self.deployment = Deployment()
+        prepared = SimpleNamespace(start_s=5.0, job=job, name="openvino", starts={})
         self.all = [
-            SimpleNamespace(
-                name=f"{name}/default", kind=Kind.DEFAULT, participant=participant, contender=self.contender
-            )
+            SimpleNamespace(name=f"{name}/default", kind=Kind.DEFAULT, prepared=prepared)
             for name in ("tensorflow", "openvino")
         ]
-        self.reference_entry = self.all[0]
+        self.reference_candidate = self.all[0]
         self.batch_size, self.batches = BATCH, [1, 8, 16, 256, 1024]
-        self.cells: dict[tuple[str, int], Cell] = {}
+        self.measurements: dict[tuple[str, int], Measurement] = {}
         self.lost_at: int | None = None
         self.time_s = 1e4
+        self.free_bytes: int | None = None
         self.store = SimpleNamespace(loading=lambda _: None)
 
-    def contender(self, _: int) -> SimpleNamespace:
-        return SimpleNamespace(deployment=self.deployment)
+    def free_memory_bytes(self) -> int | None:
+        return self.free_bytes
 
-    def entries(self) -> list[SimpleNamespace]:
+    def candidates(self) -> list[SimpleNamespace]:
         return self.all
 
     def running(self) -> list[SimpleNamespace]:
-        return [each.participant for each in self.all]
+        return [each.prepared for each in self.all]
 
-    def cell(self, entry: SimpleNamespace, batch_size: int) -> Cell | None:
-        return self.cells.get((entry.name, batch_size))
+    def measurement(self, candidate: SimpleNamespace, batch_size: int) -> Measurement | None:
+        return self.measurements.get((candidate.name, batch_size))
 
     def left_s(self) -> float:
         return self.time_s
@@ -450,177 +470,177 @@ class FakeContest:
         return [Round(slices={each.name: [slice_of(10.0)] * 4 for each in self.all})]
 
 
-def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
-    contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds, contest.all)
-    reference, other = contest.all
-    # Beside the reference: long steps once each, its own at its start, shorter ones ABBA, the shortest for so long.
-    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 3 * 25.6)
-    contest.deployment = Deployment(processes=3)  # these are not warm at once
-    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 4 * 25.6)
-    contest.deployment = Deployment()
-    assert schedule.cell_s(other, 16, 0.0) == pytest.approx(5 + 2 * 1.6 + 4 * 1.6)
-    assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
-    # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.
-    assert schedule.cell_s(reference, 256, 20.0) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 25.6 + 20)
-    # A p99 of 662 pairs of steps is told only where they take less than 45 s, and a p95 of 130 likewise.
-    for items_per_s, p in ((10.0, 0.95), (50.0, 0.99)):
-        rounds = [Round(slices={each.name: [slice_of(items_per_s)] * 4 for each in contest.all})]
-        cell_s = Schedule(contest, rounds, contest.all).cell_s(other, 1, 10.0)
-        assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(p)) / items_per_s)
-    slow = Schedule(contest, [Round(slices={each.name: [slice_of(5.0)] * 4 for each in contest.all})], contest.all)
-    assert slow.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.2 + 10)
-    # Slices of the two last equally long, so that steps half as long take as much of the reference's time.
-    unequal = [Round(slices={reference.name: [slice_of(25.0)] * 4, other.name: [slice_of(50.0)] * 4})]
-    cell_s = Schedule(contest, unequal, contest.all).cell_s(other, 1, 10.0)
-    assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(0.99)) / 50)
+def test_a_batch_size_lasts_for_starts_warm_steps_and_slices() -> None:
+    comparison: Any = FakeComparison()
+    schedule = Schedule(comparison, comparison.rounds, comparison.all)
+    reference, other = comparison.all
+    anchor_start_s = 5 + 2 * 0.8
+    # Short steps, twice each, or for three seconds; long ones once each, of which the others' are in their starts.
+    assert schedule.expected_s(16) == pytest.approx(2 * (5 + 2 * 1.6) + anchor_start_s + 3 + 2 * 3.2)
+    assert schedule.expected_s(1) == pytest.approx(2 * (5 + 2 * 0.1) + anchor_start_s + 3 * 3)
+    assert schedule.expected_s(256) == pytest.approx(2 * (5 + 2 * 25.6) + anchor_start_s + 20 + 25.6)
+    assert (schedule.is_long([other], 16), schedule.is_long([other], 256)) == (False, True)
+    # The reference was measured before: no anchor.
+    comparison.measurements[reference.name, 16] = Measurement(contender=reference.name, batch_size=16)
+    assert schedule.expected_s(16) == pytest.approx(2 * (5 + 2 * 1.6) + 2 * 3.2)
+    comparison.measurements[other.name, 16] = Measurement(contender=other.name, batch_size=16)
+    assert schedule.expected_s(16) == 0.0
 
 
 def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
-    contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds, contest.all)
-    reference = contest.all[0]
+    comparison: Any = FakeComparison()
+    schedule = Schedule(comparison, comparison.rounds, comparison.all)
     assert schedule.batch_sizes == [1, 16, 256, 1024]
-    needed_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256, 1024))
-    assert schedule.scan_s(1e4) == pytest.approx(needed_s)
+    assert schedule.scan_s(1e4) == pytest.approx(sum(map(schedule.expected_s, (1, 16, 256, 1024))))
     # What there is no time for any more is not waited for.
-    small_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16))
+    small_s = schedule.expected_s(1) + schedule.expected_s(16)
     assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
-    assert schedule.pair_s(1) == 20
-    large_s = sum(schedule.cell_s(each, size, 20.0) for each in contest.all for size in (1, 16))
-    contest.time_s = (small_s + large_s) / 2
-    assert schedule.pair_s(1) == pytest.approx(13)
-    contest.time_s = 1.0
-    assert schedule.pair_s(1) == 6
+    # What is spare is shared by the batch sizes that are left.
+    comparison.time_s = small_s + 1
+    assert schedule.pair_s(3) == pytest.approx(2 * (3 + 1 / 4 / 3))
+    comparison.time_s = 1.0
+    assert schedule.pair_s(3) == pytest.approx(2 * (3 + 1 / 4 / 3))
+    comparison.time_s = 1e4
+    assert schedule.pair_s(3) > 1000
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
-    reference.participant.job.deadline_s = 200.0
-    middle_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256))
+    middle_s = small_s + schedule.expected_s(256)
+    comparison.all[0].prepared.job.deadline_s = 200.0
     assert schedule.scan_s(1e4) == pytest.approx(middle_s)
 
 
 def test_the_finals_have_what_the_rest_does_not_need() -> None:
-    contest: Any = FakeContest()
+    comparison: Any = FakeComparison()
     loads_s = 2 * 5 * 5.0
-    needed_s = loads_s + Schedule(contest, contest.rounds, contest.all).scan_s(1e4)
-    assert finals_share(contest, contest.rounds, 1e5) == pytest.approx(0.55)
-    assert finals_share(contest, contest.rounds, needed_s / 0.6) == pytest.approx(0.4)
-    assert finals_share(contest, contest.rounds, loads_s) == pytest.approx(0.25)
+    needed_s = loads_s + Schedule(comparison, comparison.rounds, comparison.all).scan_s(1e4)
+    assert finals_share(comparison, comparison.rounds, 1e5) == pytest.approx(0.55)
+    assert finals_share(comparison, comparison.rounds, needed_s / 0.6) == pytest.approx(0.4)
+    assert finals_share(comparison, comparison.rounds, loads_s) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("rate", "is_first"), [(77.0, True), (70.2, False), (63.0, False)])
-def test_curves_of_defaults_and_of_what_beats_them_come_first(lineup: Lineup, rate: float, is_first: bool) -> None:
+def test_curves_of_defaults_and_of_what_beats_them_come_first(
+    data: ComparisonData, rate: float, is_first: bool
+) -> None:
     """Where the time does not suffice for all, a curve that repeats the default's, or lies below, is left out."""
-    contenders = {side.name: side.contender for side in lineup.sides}
     names = ("tensorflow", "onnxruntime", "openvino")
-    participants: list[Any] = [
-        SimpleNamespace(name=name, contender=lambda kind, _, name=name: contenders[f"{name}/{kind}"]) for name in names
-    ]
-    defaults = [Entry(participant=each, kind=Kind.DEFAULT) for each in participants]
-    tuned = Entry(participant=participants[-1], kind=Kind.TUNED)
-    contest: Any = SimpleNamespace(batch_size=BATCH, entries=lambda: [*defaults, tuned])
+    defaults = [candidate_of(f"{name}/default") for name in names]
+    tuned = Candidate(prepared=defaults[-1].prepared, kind=Kind.TUNED)
+    comparison: Any = SimpleNamespace(batch_size=BATCH, candidates=lambda: [*defaults, tuned])
     scaled = rate / RATES[tuned.name]
     rounds = [
         replace(each, slices=each.slices | {tuned.name: [slice_of(scaled * BATCH / s.step_s[0]) for s in slices]})
-        for each in lineup.rounds
+        for each in data.rounds
         for slices in [each.slices[tuned.name]]
     ]
-    assert answering(contest, rounds) == [*defaults, *([tuned] if is_first else [])]
+    assert answering(comparison, rounds) == [*defaults, *([tuned] if is_first else [])]
     # What was not measured in the finals is not known to be faster.
     without = [replace(each, slices={defaults[0].name: each.slices[defaults[0].name]}) for each in rounds]
-    assert answering(contest, without) == answering(contest, []) == defaults
+    assert answering(comparison, without) == answering(comparison, []) == defaults
 
 
-def test_a_cell_of_the_reference_alone_is_not_begun() -> None:
-    contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds, contest.all)
-    reference, other = contest.all
-    own_s, other_s = (schedule.cell_s(each, 256, 0.0) for each in (reference, other))
-    assert schedule.next_s(reference, [reference, other], 256, has_reference=False) == pytest.approx(own_s + other_s)
-    assert schedule.next_s(reference, [reference], 256, has_reference=False) == pytest.approx(own_s)
-    assert schedule.next_s(other, [other], 256, has_reference=True) == pytest.approx(other_s)
-    begun_s = other_s + schedule.warm_s(reference, 256)
-    assert schedule.next_s(other, [other], 256, has_reference=False) == pytest.approx(begun_s)
-    assert schedule.scan_s(1e4) > 0
+def test_what_waits_has_a_reference_and_a_curve_that_has_not_ended() -> None:
+    comparison: Any = FakeComparison()
+    schedule = Schedule(comparison, comparison.rounds, comparison.all)
+    reference, other = comparison.all
     # Where memory ended, nothing waits; where the reference's did, nothing of the others.
-    contest.cells["openvino/default", 256] = Cell(contender="openvino/default", batch_size=256, status=Status.OOM)
+    comparison.measurements["openvino/default", 256] = Measurement(
+        contender="openvino/default", batch_size=256, status=Status.OOM
+    )
     assert schedule.waiting(1024) == [reference]
-    contest.cells["tensorflow/default", 256] = replace(contest.cells["openvino/default", 256])
+    comparison.measurements["tensorflow/default", 256] = replace(comparison.measurements["openvino/default", 256])
     assert schedule.waiting(1024) == []
     assert schedule.waiting(16) == [reference, other]
-    del contest.cells["openvino/default", 256]
+    del comparison.measurements["openvino/default", 256]
     assert schedule.waiting(256) == []  # the reference failed there
     # Those that come later are compared with what was measured of it before.
-    later = Schedule(contest, contest.rounds, [other])
+    later = Schedule(comparison, comparison.rounds, [other])
     assert later.waiting(16) == []
-    contest.cells["tensorflow/default", 16] = Cell(contender="tensorflow/default", batch_size=16)
+    comparison.measurements["tensorflow/default", 16] = Measurement(contender="tensorflow/default", batch_size=16)
     assert later.waiting(16) == [other]
 
 
 def test_who_needs_much_memory_comes_last() -> None:
-    contest: Any = FakeContest()
-    reference, openvino = contest.all
+    comparison: Any = FakeComparison()
+    reference, openvino = comparison.all
     onnxruntime = SimpleNamespace(**{**vars(openvino), "name": "onnxruntime/default"})
-    entries = [openvino, reference, onnxruntime]
-    schedule = Schedule(contest, contest.rounds, entries)
-    assert schedule.waiting(16) == entries[1:2] + entries[:1] + entries[2:]
-    for entry, peak in ((reference, 9), (openvino, 3), (onnxruntime, 2)):
-        contest.cells[entry.name, 16] = Cell(contender=entry.name, batch_size=16, peak_memory_bytes=peak)
+    candidates = [openvino, reference, onnxruntime]
+    schedule = Schedule(comparison, comparison.rounds, candidates)
+    assert schedule.waiting(16) == candidates[1:2] + candidates[:1] + candidates[2:]
+    for candidate, peak in ((reference, 9), (openvino, 3), (onnxruntime, 2)):
+        comparison.measurements[candidate.name, 16] = Measurement(
+            contender=candidate.name, batch_size=16, peak_memory_bytes=peak
+        )
     assert schedule.waiting(256) == [reference, onnxruntime, openvino]
 
 
-class ScriptedContest(Contest):
+def test_memory_says_how_many_live_together() -> None:
+    comparison: Any = FakeComparison()
+    reference, openvino = comparison.all
+    others = [SimpleNamespace(**{**vars(openvino), "name": f"{i}/default"}) for i in range(12)]
+    schedule = Schedule(comparison, comparison.rounds, [reference, *others])
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [10, 2]
+    for candidate in (reference, *others):
+        comparison.measurements[candidate.name, 1] = Measurement(
+            contender=candidate.name, batch_size=1, peak_memory_bytes=1 << 20
+        )
+    comparison.free_bytes = 5 * 16 << 20  # of sixteen times as many items sixteen times as much, at most
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [4, 4, 4]
+    comparison.free_bytes = 1
+    assert [len(each) for each in schedule.groups([reference, *others], 16)] == [1] * 12
+    assert schedule.groups([reference], 16) == [[]]
+
+
+class ScriptedComparison(Comparison):
     """TensorFlow's default and two settings of OpenVINO over a scripted launcher, which has the clock."""
 
     @classmethod
-    def of(cls, launcher: ScriptedLauncher, *, batches: Sequence[int], budget_s: float = 1e5) -> ScriptedContest:
+    def of(cls, launcher: ScriptedLauncher, *, batches: Sequence[int], budget_s: float = 1e5) -> ScriptedComparison:
         """Return one of which nothing is measured yet but six rounds of finals, in which all are equally fast."""
-        job = SimpleNamespace(deadline_s=300.0, slice_s=0.5, precision_of=lambda _: "f32")
-        participants: list[Any] = []
+        job = SimpleNamespace(
+            deadline_s=300.0,
+            slice_s=0.5,
+            precision_of=lambda _: "f32",
+            machine=SimpleNamespace(usable_cpus=2),
+            device=SimpleNamespace(why_no_energy=lambda: "no meter"),
+            space=SimpleNamespace(deployment=lambda _: Deployment()),
+        )
+        prepared: list[Any] = []
         for name, kinds in (("tensorflow", [Kind.DEFAULT]), ("openvino", [Kind.DEFAULT, Kind.TUNED])):
             settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in kinds}
-            participant: Any = SimpleNamespace(
-                name=name,
-                key=name,
+            variant = prepared_variant(
+                name,
                 job=job,
                 start_s=launcher.start_s,
-                failure=None,
                 launcher=launcher,
-                entrant=SimpleNamespace(pins=(), limit=lambda _: SAME),
-                starts={Kind.DEFAULT: Cell(contender=f"{name}/default", batch_size=BATCH, precision="f32")},
-                settings=lambda settings=settings: settings,
+                variant=SimpleNamespace(pins=(), limit=lambda _: SAME),
+                precision="f32",
             )
-            participant.contender = partial(cls._contender, participant)
-            participants.append(participant)
+            variant.settings = lambda settings=settings: settings
+            prepared.append(variant)
         record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None, name="scripted")
         nothing = SimpleNamespace(**dict.fromkeys(("began", "measured", "ended", "notice"), lambda *_: None))
-        contest = cls(
+        comparison = cls(
             request=SimpleNamespace(margin=0.02),  # type: ignore[arg-type]
             events=nothing,  # type: ignore[arg-type]
-            participants=participants,
+            prepared=prepared,
             absent=[],
             batch_size=BATCH,
             batches=batches,
             budget_s=budget_s,
-            store=Store(record, participants[0]),
+            store=Store(record, prepared[0]),
             watch=None,  # type: ignore[arg-type]
         )
-        rates = {each.name: [slice_of(10.0)] * 4 for each in contest.entries()}
+        rates = {each.name: [slice_of(10.0)] * 4 for each in comparison.candidates()}
         for _ in range(6):
-            contest.store.add_round(contest.entries(), Round(slices=rates))
-        return contest
-
-    @staticmethod
-    def _contender(participant: Any, kind: Kind, batch_size: int) -> Contender:
-        return Contender(
-            names=(f"{participant.name}/{kind}",),
-            setting=participant.settings()[kind].with_values(batch_size=batch_size),
-            deployment=Deployment(),
-            launcher=participant.launcher,
-        )
+            comparison.store.add_round(comparison.candidates(), Round(slices=rates))
+        return comparison
 
     def left_s(self) -> float:
-        launcher: Any = self.participants[0].launcher
+        launcher: Any = self.prepared[0].launcher
         return self.budget_s - float(launcher.clock_s)
+
+    def free_memory_bytes(self) -> int | None:
+        return None
 
 
 def ten_items_a_second(**options: Any) -> ScriptedLauncher:
@@ -635,69 +655,106 @@ def launched(launcher: ScriptedLauncher) -> list[tuple[str, int]]:
 
 def test_all_batch_sizes_of_the_defaults_are_scanned_before_what_gains_nothing() -> None:
     launcher = ten_items_a_second()
-    contest = ScriptedContest.of(launcher, batches=[1, BATCH, 16])
-    scan(contest)
-    assert contest.ended == "complete"
+    comparison = ScriptedComparison.of(launcher, batches=[1, BATCH, 16])
+    scan(comparison)
+    assert comparison.ended == "complete"
     order = [name for name, _ in launched(launcher) if name.startswith("openvino")]
     assert order == ["openvino/default"] * 2 + ["openvino/tuned"] * 2
-    assert {cell.status for cell in contest.cells()} == {Status.OK}
-    assert len(contest.cells()) == 2 * 3
+    assert {measurement.status for measurement in comparison.measurements()} == {Status.OK}
+    assert len(comparison.measurements()) == 2 * 3
     again = len(launcher.launched)
-    scan(contest)
+    scan(comparison)
     assert len(launcher.launched) == again
 
 
 def test_nothing_is_measured_where_there_is_no_time_for_what_it_is_compared_with() -> None:
     """The reference and another would take 190 s, and a tuned setting beside a reference alone 140 s."""
     launcher = ten_items_a_second()
-    contest = ScriptedContest.of(launcher, batches=[BATCH, 256], budget_s=160.0)
-    scan(contest)
-    assert contest.ended == "time"
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 256], budget_s=160.0)
+    scan(comparison)
+    assert comparison.ended == "time"
     assert launched(launcher) == []
 
 
 def test_a_reference_that_fails_is_not_started_once_more() -> None:
     failing = Setting.of({"name": "tensorflow/default"}).with_values(batch_size=256)
     launcher = ten_items_a_second(failures={failing: Status.OOM})
-    contest = ScriptedContest.of(launcher, batches=[BATCH, 16, 256, 512])
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16, 256, 512])
     for _ in range(2):  # nor in the next run
-        scan(contest)
+        scan(comparison)
     assert launched(launcher).count(("tensorflow/default", 256)) == 1
     assert max(batch for _, batch in launched(launcher)) == 256
-    assert [cell.batch_size for cell in contest.cells() if cell.status is Status.OOM] == [256]
-    assert contest.ended == "complete"
+    assert [
+        measurement.batch_size for measurement in comparison.measurements() if measurement.status is Status.OOM
+    ] == [256]
+    assert comparison.ended == "complete"
 
 
 def test_after_a_crash_of_the_reference_the_next_run_goes_on() -> None:
     launcher = ten_items_a_second()
-    contest = ScriptedContest.of(launcher, batches=[BATCH, 16, 256])
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16, 256])
     launcher.failures = {Setting.of({"name": "tensorflow/default"}).with_values(batch_size=16): Status.CRASHED}
-    scan(contest)
+    scan(comparison)
     assert launched(launcher) == [("tensorflow/default", 16)]
-    assert contest.ended == "time"
+    assert comparison.ended == "time"
 
 
 def test_a_reference_that_is_lost_where_it_ran_before_is_tried_in_the_next_run() -> None:
     launcher = ten_items_a_second()
-    contest = ScriptedContest.of(launcher, batches=[BATCH, 16, 256])
-    contest.put_cell(contest.reference_entry, Cell(contender=contest.reference_entry.name, batch_size=16))
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16, 256])
+    comparison.put_measurement(
+        comparison.reference_candidate, Measurement(contender=comparison.reference_candidate.name, batch_size=16)
+    )
     launcher.failures = {Setting.of({"name": "tensorflow/default"}).with_values(batch_size=16): Status.CRASHED}
-    scan(contest)
+    scan(comparison)
     assert launched(launcher) == [("tensorflow/default", 16)]
-    assert contest.ended == "time"  # the others are missing
-    launcher.failures, contest.lost_at = {}, None
-    scan(contest)
-    assert {(cell.contender, cell.batch_size) for cell in contest.cells()} >= {("openvino/default", 256)}
+    assert comparison.ended == "time"  # the others are missing
+    launcher.failures, comparison.lost_at = {}, None
+    scan(comparison)
+    assert {(measurement.contender, measurement.batch_size) for measurement in comparison.measurements()} >= {
+        ("openvino/default", 256)
+    }
+
+
+def test_what_runs_out_of_memory_beside_others_runs_alone() -> None:
+    """And where the reference does, its curve goes on without the one beside it."""
+
+    class Small(ScriptedLauncher):
+        most, blamed = 3, ("openvino/default",)
+
+        def launch(self, setting: Setting, deployment: Deployment) -> Any:
+            process = super().launch(setting, deployment)
+            name, ready = str(setting["name"]), process.ready
+
+            def told() -> ReadyReport:
+                if self.live > self.most and name in self.blamed:
+                    process.close()
+                    raise TrialFailure(Status.OOM, "no memory")
+                return ready()
+
+            process.ready = told  # type: ignore[method-assign]
+            return process
+
+    launcher = Small(rate=lambda at: 20.0 if at["name"] == "openvino/tuned" else 10.0)
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16])
+    rates = {each.name: [slice_of(20.0 if each.kind is Kind.TUNED else 10.0)] * 4 for each in comparison.candidates()}
+    for _ in range(6):
+        comparison.store.add_round(comparison.candidates(), Round(slices=rates))
+    scan(comparison)
+    assert {(each.contender, each.status) for each in comparison.measurements()} == {
+        (name, Status.OK) for name in ("tensorflow/default", "openvino/default", "openvino/tuned")
+    }
+    assert launched(launcher).count(("openvino/default", 16)) == 2
 
 
 def test_beside_long_steps_short_ones_run_for_twenty_seconds() -> None:
-    contest = ScriptedContest.of(ten_items_a_second(), batches=[BATCH, 512])
-    scan(contest)
-    cell = contest.cell(contest.reference_entry, 512)
-    assert cell is not None
-    assert cell.pair is not None
-    assert [each.elapsed_s for each in cell.pair.candidate] == [pytest.approx(51.2)]
-    assert [each.elapsed_s for each in cell.pair.reference] == [pytest.approx(20, rel=0.1)]
+    comparison = ScriptedComparison.of(ten_items_a_second(), batches=[BATCH, 512])
+    scan(comparison)
+    measurement = comparison.measurement(comparison.reference_candidate, 512)
+    assert measurement is not None
+    assert measurement.pair is not None
+    assert [each.elapsed_s for each in measurement.pair.candidate] == [pytest.approx(51.2)]
+    assert [each.elapsed_s for each in measurement.pair.reference] == [pytest.approx(20, rel=0.1)]
 
 
 def test_what_is_computed_is_compared_at_each_batch_size() -> None:
@@ -706,20 +763,24 @@ def test_what_is_computed_is_compared_at_each_batch_size() -> None:
     def is_other(setting: Setting) -> bool:
         return str(setting.to_dict()["name"]).startswith("openvino") and setting.batch_size == 16
 
-    contest = ScriptedContest.of(launcher, batches=[1, BATCH, 16])
-    scan(contest)
-    statuses = {cell.batch_size: cell.status for cell in contest.cells() if cell.contender == "openvino/default"}
+    comparison = ScriptedComparison.of(launcher, batches=[1, BATCH, 16])
+    scan(comparison)
+    statuses = {
+        measurement.batch_size: measurement.status
+        for measurement in comparison.measurements()
+        if measurement.contender == "openvino/default"
+    }
     assert statuses == {1: Status.OK, 16: Status.INVALID}
 
 
 def test_what_cannot_get_warm_in_time_is_not_started() -> None:
     launcher = ten_items_a_second()
-    contest = ScriptedContest.of(launcher, batches=[BATCH, 2048])
-    scan(contest)
+    comparison = ScriptedComparison.of(launcher, batches=[BATCH, 2048])
+    scan(comparison)
     assert launched(launcher) == []
-    [cell] = contest.cells()
-    assert (cell.contender, cell.status) == ("tensorflow/default", Status.TIMEOUT)
-    assert "it would take 6 min 52 s to get warm: give a longer --trial-timeout" in cell.message
+    [measurement] = comparison.measurements()
+    assert (measurement.contender, measurement.status) == ("tensorflow/default", Status.TIMEOUT)
+    assert "it would take 412 s to get warm: give a longer --trial-timeout" in measurement.message
 
 
 @pytest.mark.tensorflow
@@ -747,18 +808,18 @@ def inputs(batch_size):
         workload=WorkloadSpec(words=(str(tmp_path / "depthwise.py"),)), storage=f"sqlite:///{tmp_path}/t.db"
     )
     events = SimpleNamespace(began=lambda *_: None, notice=lambda _: None, ended=lambda *_: None)
-    contest = prepare_contest(request, events)  # type: ignore[arg-type]
-    make_ready(contest)
-    assert [each.failure for each in contest.participants] == [None] * 4
-    check(contest)
-    start = contest.store.checked(contest.reference_entry)
+    comparison = prepare_comparison(request, events)  # type: ignore[arg-type]
+    make_ready(comparison)
+    assert [each.failure for each in comparison.prepared] == [None] * 4
+    check(comparison)
+    start = comparison.store.checked(comparison.reference_candidate)
     assert start is not None
     assert (spread(start.sample) or 0.0) > 0.5
-    others = [each.starts[Kind.DEFAULT] for each in contest.running()][1:]
+    others = [each.starts[Kind.DEFAULT] for each in comparison.running()][1:]
     assert len(others) == 3
     assert all(each.deviation is not None and each.deviation < SAME for each in others)
     # What is converted keeps its variables, whenever Python collects its garbage.
-    job = contest.reference.job
+    job = comparison.reference.job
     code = """
 import gc, json, sys
 import tensorflow as tf
@@ -789,10 +850,10 @@ tf.keras.Sequential([tf.keras.layers.Input((8,), batch_size=4), tf.keras.layers.
         storage=f"sqlite:///{tmp_path}/t.db",
         frameworks="tensorflow",
     )
-    contest = prepare_contest(request, events)  # type: ignore[arg-type]
-    assert len(contest.batches) > 1
-    make_ready(contest)
-    assert contest.batches == [4]
+    comparison = prepare_comparison(request, events)  # type: ignore[arg-type]
+    assert len(comparison.batches) > 1
+    make_ready(comparison)
+    assert comparison.batches == [4]
     assert notices[-1] == "the model takes batches of 4 only: no other batch size is measured"
 
 
@@ -806,12 +867,12 @@ def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> No
         numerics=MAY_CHANGE,
     )
     events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None, notice=lambda _: None)
-    contest = prepare_contest(request, events)  # type: ignore[arg-type]
-    make_ready(contest)
-    check(contest)
-    names = [each.name for each in contest.running()]
+    comparison = prepare_comparison(request, events)  # type: ignore[arg-type]
+    make_ready(comparison)
+    check(comparison)
+    names = [each.name for each in comparison.running()]
     assert names[:4] == ["tensorflow", "tensorflow-xla", "onnxruntime", "openvino"]
-    starts = [each.starts[Kind.DEFAULT] for each in contest.running()]
+    starts = [each.starts[Kind.DEFAULT] for each in comparison.running()]
     if "openvino-bf16" in names:
         assert starts.pop(names.index("openvino-bf16")).precision == "bf16"
     assert {start.status for start in starts} == {Status.OK}
@@ -829,24 +890,24 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
         searched.append(arguments)
         return SimpleNamespace(interrupted=False, study=None, failure="it failed")
 
-    monkeypatch.setattr("tuner.job.frameworks.tuning.run_search", run_search)
-    monkeypatch.setattr("tuner.job.frameworks.tuning.search_arguments", lambda _, each, __: each.name)
+    monkeypatch.setattr("tuner.job.frameworks.preparation.run_search", run_search)
+    monkeypatch.setattr("tuner.job.frameworks.preparation.search_request", lambda _, each, __: each.name)
     job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
     starts = (("slow", 16.5), ("quick", 3.0))
     slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)
     told: dict[str, str] = {}
-    contest = SimpleNamespace(
+    comparison = SimpleNamespace(
         left_s=lambda: 100.0,
         running=lambda: [slow, quick],
         say=lambda _: None,
         events=SimpleNamespace(ended=told.__setitem__),
     )
-    tune(contest)  # type: ignore[arg-type]
+    tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick"]
     assert "a search takes 50 s at least here, and 10 s are left" in slow.tuned.failure
     assert told["slow"] == slow.tuned.failure
-    contest.left_s, slow.tuned = lambda: 1000.0, None  # another run, in which nothing is stored of it
-    tune(contest)  # type: ignore[arg-type]
+    comparison.left_s, slow.tuned = lambda: 1000.0, None  # another run, in which nothing is stored of it
+    tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick", "slow"]
 
 
