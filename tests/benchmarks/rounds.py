@@ -17,7 +17,7 @@ from tests.benchmarks.figures import Figure
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
-from tuner.measure.finals import Contender, Round, pass_log_ratios, run_round
+from tuner.measure.finals import Contender, Round, pass_log_ratios, run_round, slice_log_rates
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.stats.estimate import Array, estimate
@@ -67,12 +67,13 @@ def coverage(deviations: list[list[Array]], n: int) -> tuple[float, float, float
 def figures() -> Iterator[Figure]:
     """Yield the figures of each workload."""
     for workload, batch_size in WORKLOADS.items():
-        rounds, (a, b, group) = rounds_of(workload, batch_size)
+        rounds, contenders = rounds_of(workload, batch_size)
+        of_slices = slice_log_rates(rounds, contenders, Objective.THROUGHPUT)
         for passes in (2, PASSES):
             deviations = []
-            for first, second in ((a, b), (a, group), (b, group)):
-                of_pair = pass_log_ratios(rounds, first, second, Objective.THROUGHPUT)
-                truth = 0.0 if second is b else float(np.mean([d.mean() for d in of_pair]))
+            for first, second in (("a", "b"), ("a", "group"), ("b", "group")):
+                of_pair = pass_log_ratios(rounds, of_slices, first, second)
+                truth = 0.0 if second == "b" else float(np.mean([d.mean() for d in of_pair]))
                 deviations += [[d[at : at + passes] - truth for d in of_pair] for at in range(0, PASSES, passes)]
             for n in (2, 3, 4, 6):
                 covers, moderated, plain = coverage(deviations, n)

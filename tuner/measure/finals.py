@@ -254,39 +254,48 @@ def log_rates(
     NaN where a contender did not run in a round. One that failed in more than half of its rounds is left out, with no
     figure: so a bad start costs a round, and a setting that does not run costs only itself.
     """
-    rounds = [r for r in rounds if not r.interruptions]
-    costs = waking(each for r in rounds for slices in r.slices.values() for each in slices)
-    batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
-    ran = {name: sum(name in r.slices for r in rounds) for name in batch}
-    failed = {name: sum(name in r.failures for r in rounds) for name in batch}
+    counted = [r for r in rounds if not r.interruptions]
+    of_slices = slice_log_rates(rounds, contenders, objective)
+    all_names = [contender.names[0] for contender in contenders]
+    ran = {name: sum(name in r.slices for r in counted) for name in all_names}
+    failed = {name: sum(name in r.failures for r in counted) for name in all_names}
     names = [name for name, n in ran.items() if n and n >= failed[name]]
-    y = np.full((len(rounds), len(names)), np.nan)
-    for i, round_ in enumerate(rounds):
-        for j, name in enumerate(names):
-            if name in round_.slices:
-                y[i, j] = np.mean([objective.log_rate(each, batch[name], costs) for each in round_.slices[name]])
-    return names, y
+    y = [[of_round[name].mean() if name in of_round else math.nan for name in names] for of_round in of_slices]
+    return names, np.array(y, dtype=float).reshape(len(counted), len(names))
 
 
-def pass_log_ratios(rounds: Sequence[Round], a: Contender, b: Contender, objective: Objective) -> list[Array]:
-    """Return the log-ratios of `b` to `a` in each round that counts and in which both ran, shapes (passes,).
-
-    Where the two did not live together, all their slices of a round are one pass: a drift between them is in all.
-    """
-    counted = [each for each in rounds if not each.interruptions]
+def slice_log_rates(
+    rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective
+) -> list[dict[str, Array]]:
+    """Return the log rates of each contender's slices in each round that counts and in which it ran."""
+    counted = [r for r in rounds if not r.interruptions]
     costs = waking(each for r in counted for slices in r.slices.values() for each in slices)
-    both = [r for r in counted if {a.names[0], b.names[0]} <= set(r.slices)]
+    batch_sizes = {contender.names[0]: contender.setting.batch_size for contender in contenders}
+    return [
+        {
+            name: np.array([objective.log_rate(each, batch_size, costs) for each in r.slices[name]])
+            for name, batch_size in batch_sizes.items()
+            if name in r.slices
+        }
+        for r in counted
+    ]
+
+
+def pass_log_ratios(rounds: Sequence[Round], of_slices: Sequence[dict[str, Array]], a: str, b: str) -> list[Array]:
+    """Return the log-ratios of contender `b` to `a` in each round that counts and in which both ran, shapes (passes,).
+
+    `of_slices` is what `slice_log_rates` returns of the rounds. Where the two did not live together, all their slices
+    of a round are one pass: a drift between them is in all.
+    """
     log_ratios = []
-    for round_ in both:
-        first, second = round_.slices[a.names[0]], round_.slices[b.names[0]]
-        x, y = (
-            np.array([objective.log_rate(each, c.setting.batch_size, costs) for each in slices])
-            for c, slices in ((a, first), (b, second))
-        )
-        if first[0].start_s < second[-1].start_s and second[0].start_s < first[-1].start_s:
-            log_ratios.append(np.asarray((y - x).reshape(-1, 2).mean(axis=1)))
-        else:
-            log_ratios.append(np.array([y.mean() - x.mean()]))
+    for round_, rates in zip((r for r in rounds if not r.interruptions), of_slices, strict=True):
+        if a in rates and b in rates:
+            first, second = round_.slices[a], round_.slices[b]
+            difference = rates[b] - rates[a]
+            lived_together = first[0].start_s < second[-1].start_s and second[0].start_s < first[-1].start_s
+            log_ratios.append(
+                difference.reshape(-1, 2).mean(axis=1) if lived_together else difference.mean(keepdims=True)
+            )
     return log_ratios
 
 

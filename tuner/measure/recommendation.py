@@ -42,7 +42,8 @@ class FinalsEstimates:
     prior: Prior | None = None
     """What those of some earlier versions believed that the log-ratio of one round scatters by."""
     rounds: Sequence[Round] = ()
-    objective: Objective = Objective.THROUGHPUT
+    of_slices: Sequence[dict[str, Array]] = ()
+    """The log rates of their slices (see `tuner.measure.finals.slice_log_rates`)."""
 
     @classmethod
     def of_rounds(
@@ -72,7 +73,7 @@ class FinalsEstimates:
             noise=noise,
             prior=prior,
             rounds=rounds,
-            objective=objective,
+            of_slices=[] if noise is None else finals.slice_log_rates(rounds, contenders, objective),
         )
 
     def log_ratio(self, a: str, b: str) -> Estimate | None:
@@ -94,14 +95,11 @@ class FinalsEstimates:
             return None
         rounding = sum(self.rounding.get(name, 0.0) for name in {a, b})
         if self.noise is not None:
-            return replace(self._of_passes(a, b, self.noise), rounding=rounding)
+            passes = finals.pass_log_ratios(self.rounds, self.of_slices, a, b)
+            return replace(log_ratio_of_rounds(passes, self.noise), rounding=rounding)
         estimate = replace(paired(self.y, i, j), rounding=rounding)
         # One round says nothing of what rounds scatter by, whatever is believed of it.
         return estimate if self.prior is None or estimate.n == 1 else self.prior.moderate(estimate)
-
-    def _of_passes(self, a: str, b: str, noise: Noise) -> Estimate:
-        first, second = (next(c for c in self.contenders if c.names[0] == name) for name in (a, b))
-        return log_ratio_of_rounds(finals.pass_log_ratios(self.rounds, first, second, self.objective), noise)
 
     def level(self, a: str, b: str) -> float | None:
         """Return the level of an interval between two contenders: the stricter of those that they have.
