@@ -15,12 +15,14 @@ from tuner.job import comparable
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, thread_counts, trace
+from tuner.job.tracing import QUICK, THOROUGH, ProfilePlan
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+from tuner.trial.forking import ForkLauncher
 from tuner.workload.feed import made_otherwise
 
 _FOLDER = "profiles"
@@ -40,6 +42,8 @@ class Capture(Document, frozen=True, kw_only=True):
     """The inherited variables that change timings; None in captures that earlier versions made."""
     pinned: str = ""
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
+    is_quick: bool = False
+    """Whether it is a search's own, of a few steps with one thread and with all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -113,12 +117,12 @@ def read_capture(path: Path) -> Capture:
 
 
 def cached_captures() -> list[Capture]:
-    """Return all captures of the cache that can be read, the newest last."""
+    """Return all captures of the cache that can be read, but quick ones, the newest last."""
     captures = []
     for path in sorted((cache_dir() / _FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime):
         with contextlib.suppress(BadInputError):
             captures.append(read_capture(path))
-    return captures
+    return [each for each in captures if not each.is_quick]
 
 
 def write_capture(capture: Capture, path: Path) -> None:
@@ -137,9 +141,11 @@ def captured(job: Job, batch_sizes: Sequence[int], *, wait: bool, new: bool, eve
         return new_capture(job, batch_sizes, events=events)
 
 
-def cached_capture(job: Job, batch_sizes: Sequence[int], *, notify: Callable[[str], None]) -> Capture | None:
+def cached_capture(
+    job: Job, batch_sizes: Sequence[int], plan: ProfilePlan = THOROUGH, *, notify: Callable[[str], None]
+) -> Capture | None:
     """Return the capture of a job that the cache has, None where it has none that can be read."""
-    path = _path(job, batch_sizes)
+    path = _path(job, batch_sizes, plan)
     if not path.exists():
         return None
     try:
@@ -153,16 +159,24 @@ def new_capture(
     job: Job,
     batch_sizes: Sequence[int],
     *,
+    plan: ProfilePlan = THOROUGH,
+    launcher: ForkLauncher | None = None,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> Capture:
     """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
 
     No more threads are tried after `limit_s`, if that is given; a profile that it ends before all threads were tried is
-    not kept. Where not all batch sizes run, those above the job's own are left out, and then all but that. The lock of
-    the machine has to be held. Raises BadInputError for a workload that has no operators to look at.
+    not kept. Where not all batch sizes run, those above the job's own are left out, and then all but that. A quick
+    profile has none above it; its processes come from the `launcher`, if there is one, and a thorough one takes its
+    place. The lock of the machine has to be held. Raises BadInputError for a workload that has no operators to look
+    at, and TunerError where a quick profile would take longer than `limit_s`.
     """
-    traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
+    if plan.is_quick:
+        fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
+        traced = trace(job, fewer, plan=plan, launcher=launcher, limit_s=limit_s, events=events)
+    else:
+        traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
     tell_outputs(job.seen_outputs, events.notice)
     subject = job.subject
     capture = Capture(
@@ -173,11 +187,14 @@ def new_capture(
         features=job.features(),
         environment=job.environment,
         pinned=job.seen.pinned,
+        is_quick=plan.is_quick,
     )
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
     if limit_s is None or not is_cut:
-        write_capture(capture, _path(job, batch_sizes))
+        write_capture(capture, _path(job, batch_sizes, plan))
+        if not plan.is_quick:
+            _path(job, batch_sizes, QUICK).unlink(missing_ok=True)
     return capture
 
 
@@ -196,8 +213,9 @@ def _trace(
     return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
-def _path(job: Job, batch_sizes: Sequence[int]) -> Path:
+def _path(job: Job, batch_sizes: Sequence[int], plan: ProfilePlan) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
     key += made_otherwise(subject.workload.fed)
-    return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}.json"
+    name = f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}"
+    return cache_dir() / _FOLDER / f"{name}{'-quick' if plan.is_quick else ''}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,17 +13,21 @@ from tuner.job.job import Job
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.job.request import ParsedRequest
+from tuner.job.tracing import QUICK, THOROUGH, ProfilePlan
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
 from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
+from tuner.trial.forking import ForkLauncher
 
-PROFILE_S = 60.0
-"""About what a profile takes (s) on few CPUs."""
+PROFILE_S, QUICK_S = 60.0, 10.0
+"""About what a thorough profile takes (s) on few CPUs, and a quick one."""
 SHARE = 0.1
 """Of the time of a search, what a model may take that nobody has asked for."""
 LEAST_POINTS = 13
 """Of fewer settings a search tries all anyway."""
+MANY_CORES = 8
+"""From so many on a quick profile pays: there is more to gain, and few settings gain it."""
 OPTION = "--predict"
 
 
@@ -58,33 +63,43 @@ class _ProfileShown:
         pass
 
 
-def is_asked(job: Job, checked: ParsedRequest) -> bool:
-    """Return whether a search asks the model: where it was told to, or where that costs little of a long search.
+def plan_of(job: Job, checked: ParsedRequest) -> ProfilePlan | None:
+    """Return how thoroughly a search profiles the operators for its model, None where it does without one.
 
-    Raises BadInputError where it was told to, and nothing can be predicted of the job.
+    A thorough profile is for searches of which it takes a tenth of the time, and for those without an end. Otherwise a
+    quick one is for searches that were told to predict, and for machines with many cores. Raises BadInputError where a
+    search was told to, and nothing can be predicted of the job.
     """
     if checked.predict is False:
-        return False
+        return None
     try:
         _check(job)
     except BadInputError as error:
         if checked.predict:
             raise BadInputError(f"{OPTION}: {error.message}", f"leave {OPTION} out") from error
-        return False
+        return None
     budget_s = checked.budget.time_s
-    is_cheap = budget_s is not None and SHARE * budget_s >= PROFILE_S and len(job.space.points) >= LEAST_POINTS
-    return bool(checked.predict) or is_cheap
+    share_s = math.inf if budget_s is None else SHARE * budget_s
+    if checked.predict:
+        return THOROUGH if share_s >= PROFILE_S else QUICK
+    if len(job.space.points) < LEAST_POINTS:
+        return None
+    if budget_s is not None and share_s >= PROFILE_S:
+        return THOROUGH
+    return QUICK if job.machine.usable_cores >= MANY_CORES and share_s >= QUICK_S else None
 
 
-def prior_of(job: Job, checked: ParsedRequest, events: PriorEvents) -> PredictedRatio | None:
+def prior_of(
+    job: Job, checked: ParsedRequest, plan: ProfilePlan, forks: ForkLauncher | None, events: PriorEvents
+) -> PredictedRatio | None:
     """Return what the model of the machine expects of the settings of a job, from its profile, which may be a new one.
 
-    The workload has to be exported, and the lock of the machine to be held; nothing else may run. None where that
-    fails, or takes more than a tenth of the time, and nobody has told the search to: `events` are told why. Raises
-    BadInputError where somebody has.
+    A quick profile has its processes from the `forks`, if there are any. The workload has to be exported, and the lock
+    of the machine to be held; nothing else may run. None where that fails, or takes more than a tenth of the time, and
+    nobody has told the search to: `events` are told why. Raises BadInputError where somebody has.
     """
     try:
-        predictor, hardware = model_of(_capture(job, checked, events))
+        predictor, hardware = model_of(_capture(job, checked, plan, forks, events))
     except (TunerError, OSError) as error:
         if checked.predict:
             raise
@@ -114,13 +129,18 @@ def _check(job: Job) -> None:
         raise BadInputError(f"what is predicted is throughput, and the objective is {job.objective}", "")
 
 
-def _capture(job: Job, checked: ParsedRequest, events: PriorEvents) -> Capture:
-    """Return the profiles to predict from, of the cache or new ones."""
+def _capture(
+    job: Job, checked: ParsedRequest, plan: ProfilePlan, forks: ForkLauncher | None, events: PriorEvents
+) -> Capture:
+    """Return the profiles to predict from, of the cache or new ones; a thorough one is preferred."""
     batch_sizes = profiled_sizes(job)
-    capture = cached_capture(job, batch_sizes, notify=events.notice)
-    if capture is not None:
-        return capture
+    for kept in dict.fromkeys((THOROUGH, plan)):
+        capture = cached_capture(job, batch_sizes, kept, notify=events.notice)
+        if capture is not None:
+            return capture
+    if forks is not None:
+        forks.is_refused()  # it waits until nothing is imported beside what is timed
     budget_s = checked.budget.time_s
     limit_s = None if checked.predict or budget_s is None else SHARE * budget_s
-    shown = _ProfileShown(events)
-    return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)
+    launcher = forks if plan.is_quick else None
+    return new_capture(job, batch_sizes, plan=plan, launcher=launcher, limit_s=limit_s, events=_ProfileShown(events))

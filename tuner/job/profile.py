@@ -11,19 +11,20 @@ from statistics import median
 from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, TunerError
 from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
 from tuner.job.feasible import feasible
 from tuner.job.feed import tell_outputs
 from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
-from tuner.job.overhead import traced_overhead
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.tracing import THOROUGH, ProfilePlan, trace_sizes
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import ReferenceLost
-from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
+from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.report.layout import plural
+from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
@@ -31,11 +32,9 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
-_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
-# Steps of a few milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to
-# get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
-_N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
+_REPEATS_UNTIL_S = 40.0  # no more processes are timed after so long (s)
 _BETWEEN_UNTIL_S = 60.0  # no count between two threads and all is begun after so long (s)
+_QUICK_STEPS = 8  # about what a quick profile takes of each process once it is warm: they are timed, prepared, traced
 
 
 _Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
@@ -88,6 +87,8 @@ def trace(
     job: Job,
     batch_sizes: Sequence[int],
     *,
+    plan: ProfilePlan = THOROUGH,
+    launcher: FreshLauncher | ForkLauncher | None = None,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> dict[int, list[Traced]]:
@@ -100,19 +101,30 @@ def trace(
     first, so that the clock's own operators can be asked for where no others are timed any more. All threads come next:
     what lies between is then known within some ten percent, where four threads and eight say little of sixteen. More
     than two are tried only where the doubling before made operators faster. Raises BadInputError where not even one
-    thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
+    thread can be profiled. After `limit_s` no more threads are tried; a quick profile that would take longer raises
+    TunerError. Processes come from the `launcher`, as new interpreters if there is none. The lock of the machine has to
+    be held.
     """
     sizes = sorted(batch_sizes)
-    launcher = job.launcher(notify=events.notice)
-    assert isinstance(launcher, FreshLauncher)  # it is no command
+    fresh = job.launcher(notify=events.notice)
+    assert isinstance(fresh, FreshLauncher)  # it is no command
     began_s = time.monotonic()
     one, *more = thread_counts(job.machine.usable_cpus)
+    more = more[-1:] if plan.is_quick else more
+    start_s = min(limit_s or job.deadline_s, job.deadline_s) if plan.is_quick else job.deadline_s
     with ExitStack() as live:
-        launch = partial(_launch, job, launcher, live, batch_size=sizes[-1])
+        launch = partial(_launch, job, launcher or fresh, live, batch_size=sizes[-1], deadline_s=start_s)
         events.began(more[0] if more else one)
         clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
+        if plan.is_quick and limit_s is not None:
+            steps_s = sum(process.step_s for process in (clock, *begun.values()))
+            needed_s = time.monotonic() - began_s + _QUICK_STEPS * steps_s
+            if needed_s > limit_s:
+                raise TunerError(f"a quick profile would take {needed_s:.0f} s, more than a tenth of the time", "")
         climb = _Climb(
-            clock=Clock(clock, sizes),
+            plan=plan,
+            batch_sizes=sizes,
+            clock=Clock(clock, sizes[-1:] if plan.is_quick else sizes, plan.pair),
             start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
             is_late=lambda: limit_s is not None and time.monotonic() - began_s > limit_s,
             events=events,
@@ -133,7 +145,7 @@ def trace(
             climb.add(threads, may_fail=len(more) > 2 and threads == more[-1])
         for process in begun.values():
             process.process.close()  # one that was not worth it, after all
-        for _ in range(_N_REPEATS if more else 0):
+        for _ in range(plan.n_repeats if more else 0):
             if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
                 break
             events.repeats()
@@ -155,13 +167,19 @@ class _Climb:
     def __init__(
         self,
         *,
+        plan: ProfilePlan,
+        batch_sizes: Sequence[int],
         clock: Clock,
         start: Callable[[int], Resized],
         is_late: Callable[[], bool],
         events: ProfileEvents,
     ) -> None:
-        """`start` starts a process of so many threads; `is_late` tells whether the time is over."""
-        self._clock, self._start, self._is_late, self._events = clock, start, is_late, events
+        """`start` starts a process of so many threads; `is_late` tells whether the time is over.
+
+        Operators are asked for at all batch sizes, and steps timed at those of the clock.
+        """
+        self._batch_sizes = batch_sizes
+        self._plan, self._clock, self._start, self._is_late, self._events = plan, clock, start, is_late, events
         self._rows: dict[int, dict[int, Traced]] = {}  # by threads and batch size
         self._times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}  # as long as with one thread
         self._repeats: list[_Repeat] = []
@@ -175,7 +193,7 @@ class _Climb:
     def rows(self) -> list[dict[int, Traced]]:
         """Return what the processes told, by batch size, those of few threads first."""
         return [
-            {size: replace(each, step_s=self._step_s(threads, size)) for size, each in row.items()}
+            {size: replace(each, step_s=self._step_s(threads, size) or each.step_s) for size, each in row.items()}
             for threads, row in sorted(self._rows.items())
         ]
 
@@ -196,6 +214,8 @@ class _Climb:
                 process.process.close()
                 return
             self._times[threads] = times
+            if self._plan.is_quick:
+                self._clock.prepare_beside(process)
             process.process.resume()
             self._trace(process, threads)
         except TrialFailure as failure:
@@ -232,8 +252,8 @@ class _Climb:
                     live.callback(each.process.close)
                 if failure is not None:
                     return
-                clock = Clock(one, self._clock.batch_sizes)
-                times = clock.time(others[threads], self._is_late, max_blocks=1)
+                clock = Clock(one, self._clock.batch_sizes, replace(self._plan.pair, max_blocks=1))
+                times = clock.time(others[threads], self._is_late)
             except (BadInputError, TrialFailure, ReferenceLost):
                 return
         self._repeats.append(_Repeat(clock=clock, threads=threads, times=times))
@@ -244,13 +264,15 @@ class _Climb:
         return median(each.step_s(batch_size) for each in clocks)
 
     def _trace(self, process: Resized, threads: int) -> None:
-        steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
-        row = trace_sizes(process.process, threads, steps_s)
+        steps_s = {size: self._step_s(threads, size) for size in self._batch_sizes}
+        row = trace_sizes(process.process, threads, steps_s, self._plan)
         process.process.close()
         self._rows[threads] = row
         self._events.ended(row[max(row)])
 
-    def _step_s(self, threads: int, batch_size: int) -> float:
+    def _step_s(self, threads: int, batch_size: int) -> float | None:
+        if batch_size not in self._clock.batch_sizes:
+            return None
         times = [self._times[threads][batch_size]]
         times += [own.times[batch_size] for own in self._repeats if own.threads == threads and batch_size in own.times]
         return self.one_s(batch_size) * median(times)
@@ -293,13 +315,25 @@ class _Repeat:
     times: Mapping[int, float]
 
 
-def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, *, batch_size: int) -> ChildProcess:
-    """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
+def _launch(
+    job: Job,
+    launcher: FreshLauncher | ForkLauncher,
+    live: ExitStack,
+    threads: int,
+    *,
+    batch_size: int,
+    deadline_s: float,
+) -> ChildProcess:
+    """Start a process of so many threads that runs one operator at a time; it ends with `live`.
+
+    What is asked of it may take at most `deadline_s` (s) each.
+    """
     reference = job.space.reference
     known = reference.to_dict()
     values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
     setting = reference.with_values(**values, batch_size=batch_size)
     process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
+    process.deadline_s = deadline_s
     return live.enter_context(closing(process))
 
 
@@ -321,45 +355,3 @@ def check_profiled(job: Job) -> None:
         raise BadInputError(f"operators are profiled on the CPU only, found --device {job.device.name}", "leave it out")
     if job.workload.execution is not Execution.GRAPH:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
-
-
-def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
-    """Return what a process tells of its operators at each batch size, ascending, by how long a step takes there (s).
-
-    With one thread it has the smallest. Raises TrialFailure.
-    """
-    row = {size: _trace_steps(process, threads, size, known_s) for size, known_s in steps_s.items()}
-    if threads == 1:  # at last, as a process whose profiler fails has ended
-        smallest = next(iter(row))
-        row[smallest] = _with_exposed(row[smallest], process)
-    return row
-
-
-def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:
-    """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
-
-    Raises TrialFailure.
-    """
-    n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s)))
-    told = process.operators(n_steps, batch_size)
-    return Traced(
-        threads=threads,
-        step_s=known_s,
-        plain_s=median(told["plain_s"]),
-        traced_s=median(told["steps_s"]),
-        busy_s=median(told["busy_s"]),
-        roof=Roof(**told["roof"]),
-        nodes=told["nodes"],
-    )
-
-
-def _with_exposed(traced: Traced, process: ChildProcess) -> Traced:
-    """Return what a process told with the exposed overhead of its steps at the same batch size.
-
-    The smallest batch size shows it best. Where the profiler keeps no whole step, it stays unknown.
-    """
-    try:
-        overhead = traced_overhead(process, traced.step_s, on_gpu=False, n_rounds=1)
-    except TrialFailure:
-        return traced
-    return replace(traced, exposed=overhead.exposed.estimate)

@@ -1,0 +1,171 @@
+"""What does a quick profile lose? Its seconds and predictions beside those of a thorough one, and beside 16 cores.
+
+    python -m tests.benchmarks.quick measure [WORKLOAD ...]   both profiles, a minute and more; nothing else may run
+    python -m tests.benchmarks.quick                          the tables
+
+A quick profile is made as a search makes it: the model is exported and the fork server is up, as a search needs both
+anyway. The thorough one follows it. Predictions for 16 cores stand beside what `results/cores16` measured, on another
+kind of CPU. And measured grids tell what the profiles of results/predictions would have said with less in them.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from tests.benchmarks import grids, predictions
+from tests.benchmarks.predictions import predictor, score_of, unseen
+from tuner.api.progress import ProfileShown, stderr_console
+from tuner.job.capture import Capture, new_capture
+from tuner.job.predict import profiled_sizes
+from tuner.job.servers import Servers
+from tuner.job.tracing import QUICK, THOROUGH
+from tuner.machine.host import Machine
+from tuner.machine.locks import machine_lock
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.prediction import rate_of
+from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
+
+FOLDER = predictions.FOLDER / "quick"
+SECONDS = FOLDER / "seconds.json"
+CORES16 = predictions.FOLDER.parent / "cores16"
+WORKLOADS = ("resnet50", "mobilenetv2", "wide-deep")
+PLANS = {"quick": QUICK, "thorough": THOROUGH}
+GRIDS = (*predictions.FITTED, *predictions.HELD_OUT)
+
+
+def measure(name: str) -> dict[str, float]:
+    """Profile a workload quickly and thoroughly, keep both, and return how long each took (s)."""
+    FOLDER.mkdir(exist_ok=True)
+    events = ProfileShown(stderr_console())
+    job = grids.job_of(name)
+    job.export()
+    seconds = {}
+    with machine_lock(), Servers(job, notify=events.notice) as servers:
+        forks = servers.search_launcher()
+        assert forks is not None
+        assert not forks.is_refused()
+        for kind, plan in PLANS.items():
+            launcher = forks if plan.is_quick else None
+            began_s = time.monotonic()
+            told = new_capture(job, profiled_sizes(job), plan=plan, launcher=launcher, events=events)
+            seconds[kind] = round(time.monotonic() - began_s, 1)
+            file = FOLDER / f"{name}.{kind}.capture.json.xz"
+            file.write_bytes(lzma.compress(msgspec.json.encode(told)))
+    return seconds
+
+
+def ratios(name: str, settings: Sequence[Setting], machine: Machine, hardware: Hardware) -> list[float]:
+    """Return the predicted throughput of settings relative to the first."""
+    own = predictor(name, FOLDER)[0]
+    first, *others = (rate_of(own, each, machine, hardware) for each in settings)
+    return [each / first for each in others]
+
+
+def setting(inter_op: int, intra_op: int, batch_size: int, instances: int = 1) -> Setting:
+    """Return a setting of so many processes."""
+    several = {INSTANCES: instances} if instances > 1 else {}
+    return Setting.of({**several, "inter_op": inter_op, "intra_op": intra_op, "batch_size": batch_size})
+
+
+def own_batch(name: str) -> int:
+    """Return the batch size that a workload was profiled at quickly."""
+    return max(predictor(f"{name}.quick", FOLDER)[1].traced)
+
+
+def here() -> Iterator[str]:
+    """Yield the lines of a table: seconds, and what both predict for the machine that was profiled."""
+    seconds = json.loads(SECONDS.read_text())
+    yield "| workload, batch size | profile | time | one thread | one operator at a time | a process for each core |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for name in seconds:
+        own = own_batch(name)
+        for kind in PLANS:
+            capture = predictor(f"{name}.{kind}", FOLDER)[1]
+            machine = capture.machine
+            n = machine.usable_cores
+            settings = [setting(n, n, own), setting(1, 1, own), setting(1, n, own), setting(1, 1, own, n)]
+            hardware = hardware_of(machine, capture.bytes_s, is_here=True)
+            figures = " | ".join(f"{each:.2f}" for each in ratios(f"{name}.{kind}", settings, machine, hardware))
+            yield f"| {name}, {own} | {kind} | {seconds[name][kind]:.1f} s | {figures} |"
+
+
+def measured16(name: str) -> dict[Setting, float]:
+    """Return the measured log rates of a workload on 16 cores at its own batch size, the default's first."""
+    rows = pd.read_csv(CORES16 / "surfaces.csv")
+    rows = rows[rows.panel == name]
+    own = int(rows[rows.is_default == 1].batch_size.iloc[0])
+    rows = rows[rows.batch_size == own].assign(y=np.log(rows.items_per_s))
+    rows = rows.sort_values("is_default", ascending=False, kind="stable")
+    levels = rows.groupby(["inter_op", "intra_op", INSTANCES], sort=False).y.mean()
+    return {setting(int(a), int(b), own, int(n)): float(level) for (a, b, n), level in levels.items()}
+
+
+def elsewhere() -> Iterator[str]:
+    """Yield the lines of a table: what both predict for 16 cores, beside what was measured there."""
+    machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
+    yield "| workload, batch size | of 16 cores | quick | thorough | measured |"
+    yield "| --- | --- | ---: | ---: | ---: |"
+    for name in json.loads(SECONDS.read_text()):
+        levels = measured16(name)
+        default, *others = levels
+        shown = [each for each in others if int(each.to_dict().get(INSTANCES, 1)) > 1 or each["intra_op"] == 16]
+        predicted = []
+        for kind in PLANS:
+            hardware = hardware_of(machine, predictor(f"{name}.{kind}", FOLDER)[1].bytes_s, is_here=False)
+            predicted.append(ratios(f"{name}.{kind}", [default, *shown], machine, hardware))
+        for i, each in enumerate(shown):
+            figures = " | ".join(f"{of[i]:.2f}" for of in predicted)
+            yield f"| {name}, {each.batch_size} | {each} | {figures} | {math.exp(levels[each] - levels[default]):.2f} |"
+
+
+def less_of(capture: Capture, *, sizes: int) -> Capture:
+    """Return a capture with one thread and all, without the profiler, at its own batch size and `sizes` − 1 smaller."""
+    own = sorted(capture.traced)[:2][-sizes:]  # a third is above it
+    traced = {
+        size: [replace(each, exposed=None) for each in (rows[0], *rows[1:][-1:])]
+        for size, rows in capture.traced.items()
+        if size in own
+    }
+    return msgspec.structs.replace(capture, traced=traced)
+
+
+def of_grids() -> Iterator[str]:
+    """Yield the lines of a table: profiles of two cores beside measured grids, whole and with less in them."""
+    yield "| workload | whole: rank correlation, median error | its own batch size alone | and a smaller one |"
+    yield "| --- | ---: | ---: | ---: |"
+    with tempfile.TemporaryDirectory() as folder:
+        for name in GRIDS:
+            scores = [predictions.score(name)]
+            for sizes in (1, 2):
+                less = less_of(predictor(name)[1], sizes=sizes)
+                own = Path(folder) / str(sizes)
+                own.mkdir(exist_ok=True)
+                (own / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(less)))
+                scores.append(score_of(predictions.beside(name, own), partial(unseen, name)))
+            figures = " | ".join(f"{each.rank:.2f}, {100 * each.error:.0f} %" for each in scores)
+            yield f"| {name} | {figures} |"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        for workload in sys.argv[2:] or WORKLOADS:
+            known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+            known[workload] = measure(workload)
+            SECONDS.write_text(json.dumps(known, indent=1) + "\n")
+    else:
+        for table in (here(), elsewhere(), of_grids()):
+            print(*table, "", sep="\n")
