@@ -7,6 +7,7 @@ import io
 import json
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -24,9 +25,10 @@ from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.job import prepare
 from tuner.job.profile import thread_counts, trace
+from tuner.job.quick import trace_quickly
 from tuner.job.request import SearchRequest, parse_request
 from tuner.job.servers import Servers
-from tuner.job.tracing import QUICK, trace_sizes
+from tuner.job.tracing import trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
@@ -401,27 +403,26 @@ def test_a_quick_profile_has_one_thread_and_all_and_ends_where_it_would_take_too
     (tmp_path / "chain.py").write_text(CHAIN)
     spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
+    job.export()
     told: list[object] = []
-    events = SimpleNamespace(
-        notice=told.append,
-        began=lambda _: None,
-        ended=lambda traced: told.append(traced.threads),
-        repeats=lambda: told.append("repeats"),
-    )
+    events = SimpleNamespace(began=told.append, ended=lambda traced: told.append(traced.threads))
     with Servers(job, notify=told.append) as servers:
         forks = servers.search_launcher()
-        rows = trace(job, [8], plan=QUICK, launcher=forks, limit_s=60.0, events=events)[8]  # type: ignore[arg-type]
-        ends = dict.fromkeys((1, job.machine.usable_cpus))
-        assert [each.threads for each in rows] == list(ends)
-        assert told == list(reversed(ends))
-        assert [each.exposed for each in rows] == [None] * len(ends)
-        assert profile(rows).operators
+        assert forks is not None
+        quickly = partial(trace_quickly, job, [1, 8], launcher=forks, events=events)
+        rows = quickly(limit_s=60.0)
+        ends = sorted({1, job.machine.usable_cpus})
+        assert {size: [each.threads for each in row] for size, row in rows.items()} == {1: ends, 8: ends}
+        assert told == [n for n in ends for _ in ("began", "ended")]
+        for row in rows.values():
+            assert all(each.step_s == each.plain_s > 0 and each.exposed is None for each in row)
+            assert profile(row).operators
         monkeypatch.setattr(ReadyReport, "step_s", 10.0)
         with pytest.raises(TunerError, match=r"a quick profile would take \d+ s, more than a tenth of the time"):
-            trace(job, [8], plan=QUICK, launcher=forks, limit_s=60.0, events=events)  # type: ignore[arg-type]
+            quickly(limit_s=60.0)
         monkeypatch.undo()
         with pytest.raises(BadInputError, match=r"a step cannot be profiled: no answer within 0\.01 s"):
-            trace(job, [8], plan=QUICK, launcher=forks, limit_s=0.01, events=events)  # type: ignore[arg-type]
+            quickly(limit_s=0.01)
 
 
 @pytest.mark.alone

@@ -28,10 +28,9 @@ import pandas as pd
 from tests.benchmarks import grids, predictions
 from tests.benchmarks.predictions import predictor, score_of, unseen
 from tuner.api.progress import ProfileShown, stderr_console
-from tuner.job.capture import Capture, new_capture
+from tuner.job.capture import Capture, new_capture, quick_capture
 from tuner.job.predict import profiled_sizes
 from tuner.job.servers import Servers
-from tuner.job.tracing import QUICK, THOROUGH
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.hardware import Hardware, hardware_of
@@ -43,7 +42,7 @@ FOLDER = predictions.FOLDER / "quick"
 SECONDS = FOLDER / "seconds.json"
 CORES16 = predictions.FOLDER.parent / "cores16"
 WORKLOADS = ("resnet50", "mobilenetv2", "wide-deep")
-PLANS = {"quick": QUICK, "thorough": THOROUGH}
+KINDS = ("quick", "thorough")
 GRIDS = (*predictions.FITTED, *predictions.HELD_OUT)
 
 
@@ -58,13 +57,16 @@ def measure(name: str) -> dict[str, float]:
         forks = servers.search_launcher()
         assert forks is not None
         assert not forks.is_refused()
-        for kind, plan in PLANS.items():
-            launcher = forks if plan.is_quick else None
+        sizes = profiled_sizes(job)
+        make = {
+            "quick": partial(quick_capture, job, sizes, launcher=forks, limit_s=None, events=events),
+            "thorough": partial(new_capture, job, sizes, events=events),
+        }
+        for kind in KINDS:
             began_s = time.monotonic()
-            told = new_capture(job, profiled_sizes(job), plan=plan, launcher=launcher, events=events)
+            told = make[kind]()
             seconds[kind] = round(time.monotonic() - began_s, 1)
-            file = FOLDER / f"{name}.{kind}.capture.json.xz"
-            file.write_bytes(lzma.compress(msgspec.json.encode(told)))
+            (FOLDER / f"{name}.{kind}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
     return seconds
 
 
@@ -93,7 +95,7 @@ def here() -> Iterator[str]:
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for name in seconds:
         own = own_batch(name)
-        for kind in PLANS:
+        for kind in KINDS:
             capture = predictor(f"{name}.{kind}", FOLDER)[1]
             machine = capture.machine
             n = machine.usable_cores
@@ -124,7 +126,7 @@ def elsewhere() -> Iterator[str]:
         default, *others = levels
         shown = [each for each in others if int(each.to_dict().get(INSTANCES, 1)) > 1 or each["intra_op"] == 16]
         predicted = []
-        for kind in PLANS:
+        for kind in KINDS:
             hardware = hardware_of(machine, predictor(f"{name}.{kind}", FOLDER)[1].bytes_s, is_here=False)
             predicted.append(ratios(f"{name}.{kind}", [default, *shown], machine, hardware))
         for i, each in enumerate(shown):

@@ -15,7 +15,7 @@ from tuner.job import comparable
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, thread_counts, trace
-from tuner.job.tracing import QUICK, THOROUGH, ProfilePlan
+from tuner.job.quick import trace_quickly
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
@@ -23,6 +23,7 @@ from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 from tuner.workload.feed import made_otherwise
 
 _FOLDER = "profiles"
@@ -142,10 +143,10 @@ def captured(job: Job, batch_sizes: Sequence[int], *, wait: bool, new: bool, eve
 
 
 def cached_capture(
-    job: Job, batch_sizes: Sequence[int], plan: ProfilePlan = THOROUGH, *, notify: Callable[[str], None]
+    job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False, notify: Callable[[str], None]
 ) -> Capture | None:
     """Return the capture of a job that the cache has, None where it has none that can be read."""
-    path = _path(job, batch_sizes, plan)
+    path = _path(job, batch_sizes, is_quick=is_quick)
     if not path.exists():
         return None
     try:
@@ -159,27 +160,48 @@ def new_capture(
     job: Job,
     batch_sizes: Sequence[int],
     *,
-    plan: ProfilePlan = THOROUGH,
-    launcher: ForkLauncher | None = None,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> Capture:
     """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
 
     No more threads are tried after `limit_s`, if that is given; a profile that it ends before all threads were tried is
-    not kept. Where not all batch sizes run, those above the job's own are left out, and then all but that. A quick
-    profile has none above it; its processes come from the `launcher`, if there is one, and a thorough one takes its
-    place. The lock of the machine has to be held. Raises BadInputError for a workload that has no operators to look
-    at, and TunerError where a quick profile would take longer than `limit_s`.
+    not kept. Where not all batch sizes run, those above the job's own are left out, and then all but that. The lock of
+    the machine has to be held. Raises BadInputError for a workload that has no operators to look at.
     """
-    if plan.is_quick:
-        fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
-        traced = trace(job, fewer, plan=plan, launcher=launcher, limit_s=limit_s, events=events)
-    else:
-        traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
+    traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
+    capture = _capture_of(job, traced, events)
+    largest = traced[max(traced)]
+    is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
+    if limit_s is None or not is_cut:
+        write_capture(capture, _path(job, batch_sizes))
+        _path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
+    return capture
+
+
+def quick_capture(
+    job: Job,
+    batch_sizes: Sequence[int],
+    *,
+    launcher: FreshLauncher | ForkLauncher,
+    limit_s: float | None,
+    events: ProfileEvents,
+) -> Capture:
+    """Profile a job quickly, at those of the batch sizes that are not above its own; see `trace_quickly`.
+
+    The cache keeps it until a thorough one takes its place.
+    """
+    fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
+    traced = trace_quickly(job, fewer, launcher=launcher, limit_s=limit_s, events=events)
+    capture = msgspec.structs.replace(_capture_of(job, traced, events), is_quick=True)
+    write_capture(capture, _path(job, batch_sizes, is_quick=True))
+    return capture
+
+
+def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents) -> Capture:
     tell_outputs(job.seen_outputs, events.notice)
     subject = job.subject
-    capture = Capture(
+    return Capture(
         machine=subject.machine,
         runtime=subject.runtime,
         workload=subject.workload,
@@ -187,15 +209,7 @@ def new_capture(
         features=job.features(),
         environment=job.environment,
         pinned=job.seen.pinned,
-        is_quick=plan.is_quick,
     )
-    largest = traced[max(traced)]
-    is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
-    if limit_s is None or not is_cut:
-        write_capture(capture, _path(job, batch_sizes, plan))
-        if not plan.is_quick:
-            _path(job, batch_sizes, QUICK).unlink(missing_ok=True)
-    return capture
 
 
 def _trace(
@@ -213,9 +227,9 @@ def _trace(
     return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
-def _path(job: Job, batch_sizes: Sequence[int], plan: ProfilePlan) -> Path:
+def _path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
     key += made_otherwise(subject.workload.fed)
     name = f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}"
-    return cache_dir() / _FOLDER / f"{name}{'-quick' if plan.is_quick else ''}.json"
+    return cache_dir() / _FOLDER / f"{name}{'-quick' if is_quick else ''}.json"

@@ -12,7 +12,8 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.trial.outcome import Slice, TrialFailure
 from tuner.trial.process import ChildProcess
 
-_MAX_PAIR_S = 8.0
+_SLICE_S = 0.5
+_MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
 
 
 class Resized:
@@ -21,8 +22,7 @@ class Resized:
     def __init__(self, process: ChildProcess, batch_size: int) -> None:
         """Take a process that was launched with a batch size; raises TrialFailure."""
         self.process, self._batch_size = process, batch_size
-        self.step_s = process.ready().step_s
-        """About how long a step takes (s), as others may have started beside it."""
+        process.ready()
 
     def at(self, batch_size: int) -> ChildProcess:
         """Return the process, warm at a batch size; raises TrialFailure."""
@@ -35,9 +35,9 @@ class Resized:
 class Clock:
     """A process with one thread that others are timed in turns with."""
 
-    def __init__(self, resized: Resized, batch_sizes: Sequence[int], plan: PairPlan) -> None:
-        """Take a paused process at the largest of some batch sizes; `plan` is how others are timed."""
-        self._resized, self._plan = resized, plan
+    def __init__(self, resized: Resized, batch_sizes: Sequence[int]) -> None:
+        """Take a paused process at the largest of some batch sizes."""
+        self._resized = resized
         self.batch_sizes = sorted(batch_sizes, reverse=True)
         self._slices: dict[int, list[Slice]] = {size: [] for size in self.batch_sizes}
 
@@ -46,27 +46,14 @@ class Clock:
         self._resized.process.resume()
         for size in self.batch_sizes:
             if not self._slices[size]:
-                self._slices[size] += [self._resized.at(size).slice(self._plan.slice_s) for _ in range(n_slices)]
+                self._slices[size] += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
         self._resized.process.pause()
-
-    def prepare_beside(self, other: Resized) -> None:
-        """Make both ready to be asked for their operators, at once; no other is timed after that.
-
-        That is mostly one thread in each. Raises TrialFailure.
-        """
-        both = self._resized.process, other.process
-        for process in both:
-            process.resume()
-            process.start_operators(0, self.batch_sizes[0])
-        for process in both:
-            process.end_operators()
-            process.pause()
 
     def step_s(self, batch_size: int) -> float:
         """Return how long its own step takes (s) at a batch size: the median of all slices."""
         return median(map(step_s, self._slices[batch_size]))
 
-    def time(self, other: Resized, is_late: Callable[[], bool]) -> dict[int, float]:
+    def time(self, other: Resized, is_late: Callable[[], bool], *, max_blocks: int = _MAX_BLOCKS) -> dict[int, float]:
         """Return how many times as long a step of another takes at each batch size, in turns with its own.
 
         Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
@@ -83,7 +70,8 @@ class Clock:
                 self._resized.at(batch_size).pause()
             except TrialFailure as failure:
                 raise ReferenceLost(failure) from failure
-            pair = measure_pair(own, other.process, self._plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
+            plan = PairPlan(max_blocks=max_blocks)
+            pair = measure_pair(own, other.process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
             self._slices[batch_size] += pair.reference
             ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
             times[batch_size] = math.exp(-float(ratios.mean()))

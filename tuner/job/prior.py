@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.capture import Capture, cached_capture, new_capture
+from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
 from tuner.job.job import Job
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.job.request import ParsedRequest
-from tuner.job.tracing import QUICK, THOROUGH, ProfilePlan
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
 from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
 from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 
 PROFILE_S, QUICK_S = 60.0, 10.0
 """About what a thorough profile takes (s) on few CPUs, and a quick one."""
@@ -27,8 +28,15 @@ SHARE = 0.1
 LEAST_POINTS = 13
 """Of fewer settings a search tries all anyway."""
 MANY_CORES = 8
-"""From so many on a quick profile pays: there is more to gain, and few settings gain it."""
+"""From so many on a search begins with a quick profile."""
 OPTION = "--predict"
+
+
+class ProfileKind(StrEnum):
+    """How much a search measures of the operators before it begins."""
+
+    QUICK = "quick"
+    THOROUGH = "thorough"
 
 
 class PriorEvents(Protocol):
@@ -63,8 +71,8 @@ class _ProfileShown:
         pass
 
 
-def plan_of(job: Job, checked: ParsedRequest) -> ProfilePlan | None:
-    """Return how thoroughly a search profiles the operators for its model, None where it does without one.
+def kind_of(job: Job, checked: ParsedRequest) -> ProfileKind | None:
+    """Return which profile a search makes for its model, None where it does without one.
 
     A thorough profile is for searches of which it takes a tenth of the time, and for those without an end. Otherwise a
     quick one is for searches that were told to predict, and for machines with many cores. Raises BadInputError where a
@@ -81,25 +89,25 @@ def plan_of(job: Job, checked: ParsedRequest) -> ProfilePlan | None:
     budget_s = checked.budget.time_s
     share_s = math.inf if budget_s is None else SHARE * budget_s
     if checked.predict:
-        return THOROUGH if share_s >= PROFILE_S else QUICK
+        return ProfileKind.THOROUGH if share_s >= PROFILE_S else ProfileKind.QUICK
     if len(job.space.points) < LEAST_POINTS:
         return None
     if budget_s is not None and share_s >= PROFILE_S:
-        return THOROUGH
-    return QUICK if job.machine.usable_cores >= MANY_CORES and share_s >= QUICK_S else None
+        return ProfileKind.THOROUGH
+    return ProfileKind.QUICK if job.machine.usable_cores >= MANY_CORES and share_s >= QUICK_S else None
 
 
 def prior_of(
-    job: Job, checked: ParsedRequest, plan: ProfilePlan, forks: ForkLauncher | None, events: PriorEvents
+    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
 ) -> PredictedRatio | None:
     """Return what the model of the machine expects of the settings of a job, from its profile, which may be a new one.
 
-    A quick profile has its processes from the `forks`, if there are any. The workload has to be exported, and the lock
-    of the machine to be held; nothing else may run. None where that fails, or takes more than a tenth of the time, and
-    nobody has told the search to: `events` are told why. Raises BadInputError where somebody has.
+    A quick profile has its processes from the `launcher`. The workload has to be exported, and the lock of the machine
+    to be held; nothing else may run. None where that fails, or takes more than a tenth of the time, and nobody has told
+    the search to: `events` are told why. Raises BadInputError where somebody has.
     """
     try:
-        predictor, hardware = model_of(_capture(job, checked, plan, forks, events))
+        predictor, hardware = model_of(_capture(job, checked, kind, launcher, events))
     except (TunerError, OSError) as error:
         if checked.predict:
             raise
@@ -130,17 +138,18 @@ def _check(job: Job) -> None:
 
 
 def _capture(
-    job: Job, checked: ParsedRequest, plan: ProfilePlan, forks: ForkLauncher | None, events: PriorEvents
+    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
 ) -> Capture:
     """Return the profiles to predict from, of the cache or new ones; a thorough one is preferred."""
-    batch_sizes = profiled_sizes(job)
-    for kept in dict.fromkeys((THOROUGH, plan)):
-        capture = cached_capture(job, batch_sizes, kept, notify=events.notice)
+    batch_sizes, is_quick = profiled_sizes(job), kind is ProfileKind.QUICK
+    for of_kind in (False, True) if is_quick else (False,):
+        capture = cached_capture(job, batch_sizes, is_quick=of_kind, notify=events.notice)
         if capture is not None:
             return capture
-    if forks is not None:
-        forks.is_refused()  # it waits until nothing is imported beside what is timed
-    budget_s = checked.budget.time_s
+    if isinstance(launcher, ForkLauncher):
+        launcher.is_refused()  # it waits until nothing is imported beside what is timed
+    budget_s, shown = checked.budget.time_s, _ProfileShown(events)
     limit_s = None if checked.predict or budget_s is None else SHARE * budget_s
-    launcher = forks if plan.is_quick else None
-    return new_capture(job, batch_sizes, plan=plan, launcher=launcher, limit_s=limit_s, events=_ProfileShown(events))
+    if is_quick:
+        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=shown)
+    return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)

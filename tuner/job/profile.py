@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
-from tuner.errors import BadInputError, TunerError
+from tuner.errors import BadInputError
 from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
 from tuner.job.feasible import feasible
 from tuner.job.feed import tell_outputs
-from tuner.job.inside import advice, check_inside
+from tuner.job.inside import check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
-from tuner.job.tracing import THOROUGH, ProfilePlan, trace_sizes
+from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import ReferenceLost
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.report.layout import plural
-from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
@@ -32,9 +31,10 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
-_REPEATS_UNTIL_S = 40.0  # no more processes are timed after so long (s)
+# Steps of a few milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to
+# get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
+_N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
 _BETWEEN_UNTIL_S = 60.0  # no count between two threads and all is begun after so long (s)
-_QUICK_STEPS = 8  # about what a quick profile takes of each process once it is warm: they are timed, prepared, traced
 
 
 _Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
@@ -87,8 +87,6 @@ def trace(
     job: Job,
     batch_sizes: Sequence[int],
     *,
-    plan: ProfilePlan = THOROUGH,
-    launcher: FreshLauncher | ForkLauncher | None = None,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> dict[int, list[Traced]]:
@@ -101,30 +99,19 @@ def trace(
     first, so that the clock's own operators can be asked for where no others are timed any more. All threads come next:
     what lies between is then known within some ten percent, where four threads and eight say little of sixteen. More
     than two are tried only where the doubling before made operators faster. Raises BadInputError where not even one
-    thread can be profiled. After `limit_s` no more threads are tried; a quick profile that would take longer raises
-    TunerError. Processes come from the `launcher`, as new interpreters if there is none. The lock of the machine has to
-    be held.
+    thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
-    fresh = job.launcher(notify=events.notice)
-    assert isinstance(fresh, FreshLauncher)  # it is no command
+    launcher = job.launcher(notify=events.notice)
+    assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
     one, *more = thread_counts(job.machine.usable_cpus)
-    more = more[-1:] if plan.is_quick else more
-    start_s = min(limit_s or job.deadline_s, job.deadline_s) if plan.is_quick else job.deadline_s
     with ExitStack() as live:
-        launch = partial(_launch, job, launcher or fresh, live, batch_size=sizes[-1], deadline_s=start_s)
+        launch = partial(launch_traced, job, launcher, live, batch_size=sizes[-1])
         events.began(more[0] if more else one)
         clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
-        if plan.is_quick and limit_s is not None:
-            steps_s = sum(process.step_s for process in (clock, *begun.values()))
-            needed_s = time.monotonic() - began_s + _QUICK_STEPS * steps_s
-            if needed_s > limit_s:
-                raise TunerError(f"a quick profile would take {needed_s:.0f} s, more than a tenth of the time", "")
         climb = _Climb(
-            plan=plan,
-            batch_sizes=sizes,
-            clock=Clock(clock, sizes[-1:] if plan.is_quick else sizes, plan.pair),
+            clock=Clock(clock, sizes),
             start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
             is_late=lambda: limit_s is not None and time.monotonic() - began_s > limit_s,
             events=events,
@@ -145,7 +132,7 @@ def trace(
             climb.add(threads, may_fail=len(more) > 2 and threads == more[-1])
         for process in begun.values():
             process.process.close()  # one that was not worth it, after all
-        for _ in range(plan.n_repeats if more else 0):
+        for _ in range(_N_REPEATS if more else 0):
             if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
                 break
             events.repeats()
@@ -167,19 +154,13 @@ class _Climb:
     def __init__(
         self,
         *,
-        plan: ProfilePlan,
-        batch_sizes: Sequence[int],
         clock: Clock,
         start: Callable[[int], Resized],
         is_late: Callable[[], bool],
         events: ProfileEvents,
     ) -> None:
-        """`start` starts a process of so many threads; `is_late` tells whether the time is over.
-
-        Operators are asked for at all batch sizes, and steps timed at those of the clock.
-        """
-        self._batch_sizes = batch_sizes
-        self._plan, self._clock, self._start, self._is_late, self._events = plan, clock, start, is_late, events
+        """`start` starts a process of so many threads; `is_late` tells whether the time is over."""
+        self._clock, self._start, self._is_late, self._events = clock, start, is_late, events
         self._rows: dict[int, dict[int, Traced]] = {}  # by threads and batch size
         self._times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}  # as long as with one thread
         self._repeats: list[_Repeat] = []
@@ -193,7 +174,7 @@ class _Climb:
     def rows(self) -> list[dict[int, Traced]]:
         """Return what the processes told, by batch size, those of few threads first."""
         return [
-            {size: replace(each, step_s=self._step_s(threads, size) or each.step_s) for size, each in row.items()}
+            {size: replace(each, step_s=self._step_s(threads, size)) for size, each in row.items()}
             for threads, row in sorted(self._rows.items())
         ]
 
@@ -214,8 +195,6 @@ class _Climb:
                 process.process.close()
                 return
             self._times[threads] = times
-            if self._plan.is_quick:
-                self._clock.prepare_beside(process)
             process.process.resume()
             self._trace(process, threads)
         except TrialFailure as failure:
@@ -238,7 +217,7 @@ class _Climb:
             process.at(min(self._clock.batch_sizes))  # where what is exposed is looked at
             self._trace(process, 1)
         except TrialFailure as failure:
-            raise _cannot(failure) from failure
+            raise cannot(failure) from failure
 
     def repeat(self, begin: Callable[[], _Begun], threads: int) -> None:
         """Time the steps of two other processes, of one thread and of `threads`, which `begin` starts; they end.
@@ -252,8 +231,8 @@ class _Climb:
                     live.callback(each.process.close)
                 if failure is not None:
                     return
-                clock = Clock(one, self._clock.batch_sizes, replace(self._plan.pair, max_blocks=1))
-                times = clock.time(others[threads], self._is_late)
+                clock = Clock(one, self._clock.batch_sizes)
+                times = clock.time(others[threads], self._is_late, max_blocks=1)
             except (BadInputError, TrialFailure, ReferenceLost):
                 return
         self._repeats.append(_Repeat(clock=clock, threads=threads, times=times))
@@ -264,15 +243,13 @@ class _Climb:
         return median(each.step_s(batch_size) for each in clocks)
 
     def _trace(self, process: Resized, threads: int) -> None:
-        steps_s = {size: self._step_s(threads, size) for size in self._batch_sizes}
-        row = trace_sizes(process.process, threads, steps_s, self._plan)
+        steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
+        row = trace_sizes(process.process, threads, steps_s)
         process.process.close()
         self._rows[threads] = row
         self._events.ended(row[max(row)])
 
-    def _step_s(self, threads: int, batch_size: int) -> float | None:
-        if batch_size not in self._clock.batch_sizes:
-            return None
+    def _step_s(self, threads: int, batch_size: int) -> float:
         times = [self._times[threads][batch_size]]
         times += [own.times[batch_size] for own in self._repeats if own.threads == threads and batch_size in own.times]
         return self.one_s(batch_size) * median(times)
@@ -298,7 +275,7 @@ def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int]
             for process in launched:
                 process.close()
             if not wanted:
-                raise _cannot(caught) from caught
+                raise cannot(caught) from caught
             failure = caught
             # Memory may hold fewer; another failure of the clock itself comes again.
             wanted = wanted[:-1] if ready or failure.status is Status.OOM else []
@@ -315,37 +292,10 @@ class _Repeat:
     times: Mapping[int, float]
 
 
-def _launch(
-    job: Job,
-    launcher: FreshLauncher | ForkLauncher,
-    live: ExitStack,
-    threads: int,
-    *,
-    batch_size: int,
-    deadline_s: float,
-) -> ChildProcess:
-    """Start a process of so many threads that runs one operator at a time; it ends with `live`.
-
-    What is asked of it may take at most `deadline_s` (s) each.
-    """
-    reference = job.space.reference
-    known = reference.to_dict()
-    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
-    setting = reference.with_values(**values, batch_size=batch_size)
-    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
-    process.deadline_s = deadline_s
-    return live.enter_context(closing(process))
-
-
 def thread_counts(usable_cpus: int) -> list[int]:
     """Return how many threads are tried: doubling, and all CPUs that the process may use."""
     doubled = [1 << i for i in range(max(1, usable_cpus).bit_length())]
     return sorted({*doubled, max(1, usable_cpus)})
-
-
-def _cannot(failure: TrialFailure) -> BadInputError:
-    hint = advice(failure.status, failure.hint, smaller="a smaller --batch-size")
-    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.evidence(2000))
 
 
 def check_profiled(job: Job) -> None:

@@ -1,77 +1,68 @@
-"""What one process tells of its operators at each batch size, and how much of that a profile asks for."""
+"""What one process is asked of its operators, one at a time, at each batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from statistics import median
 
+from tuner.errors import BadInputError
+from tuner.job.inside import advice
+from tuner.job.job import Job
 from tuner.job.overhead import traced_overhead
-from tuner.measure.pair import PairPlan
 from tuner.model.profile import Roof, Traced
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.process import ChildProcess
 
-_MOST_STEPS, _UNTIMED_STEPS = 50, 3
+_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilePlan:
-    """How much a profile measures.
-
-    A quick one has one thread and all, and no others. Processes are timed in turns by `pair`. Steps of a few
-    milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to get, and the
-    machine may be disturbed, so that `n_repeats` more pairs of processes are timed. Operators are asked for in steps of
-    `traced_s` (s), `least_steps` at least, and the exposed overhead if `asks_profiler`. A quick one times smaller batch
-    sizes with the statistics alone.
-    """
-
-    is_quick: bool = False
-    pair: PairPlan
-    n_repeats: int = 2
-    traced_s: float = 1.0
-    least_steps: int = 3
-    asks_profiler: bool = True
+def launch_traced(
+    job: Job, launcher: FreshLauncher | ForkLauncher, live: ExitStack, threads: int, *, batch_size: int
+) -> ChildProcess:
+    """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
+    reference = job.space.reference
+    known = reference.to_dict()
+    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
+    setting = reference.with_values(**values, batch_size=batch_size)
+    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
+    return live.enter_context(closing(process))
 
 
-THOROUGH = ProfilePlan(pair=PairPlan(max_blocks=2))
-QUICK = ProfilePlan(
-    is_quick=True,
-    pair=PairPlan(slice_s=0.25, slices_per_block=1, max_blocks=1),
-    n_repeats=0,
-    traced_s=0.25,
-    least_steps=1,
-    asks_profiler=False,
-)
+def cannot(failure: TrialFailure) -> BadInputError:
+    """Return the error that says why steps cannot be profiled."""
+    hint = advice(failure.status, failure.hint, smaller="a smaller --batch-size")
+    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.evidence(2000))
 
 
-def trace_sizes(
-    process: ChildProcess, threads: int, steps_s: Mapping[int, float | None], plan: ProfilePlan = THOROUGH
-) -> dict[int, Traced]:
+def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
     """Return what a process tells of its operators at each batch size, ascending, by how long a step takes there (s).
 
-    Where that is None, it is as long as in the session. With one thread it has the smallest. Raises TrialFailure.
+    With one thread it has the smallest. Raises TrialFailure.
     """
-    row = {size: _trace_steps(process, threads, size, known_s, plan) for size, known_s in steps_s.items()}
-    if threads == 1 and plan.asks_profiler:  # at last, as a process whose profiler fails has ended
+    row = {}
+    for size, known_s in steps_s.items():
+        n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s)))
+        row[size] = replace(trace_steps(process, threads, size, n_steps), step_s=known_s)
+    if threads == 1:  # at last, as a process whose profiler fails has ended
         smallest = next(iter(row))
         row[smallest] = _with_exposed(row[smallest], process)
     return row
 
 
-def _trace_steps(
-    process: ChildProcess, threads: int, batch_size: int, known_s: float | None, plan: ProfilePlan
-) -> Traced:
-    """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
+def trace_steps(process: ChildProcess, threads: int, batch_size: int, n_steps: int) -> Traced:
+    """Return what a process tells of its operators in so many steps; a step takes as long as in its session.
 
     Raises TrialFailure.
     """
-    wanted = _UNTIMED_STEPS if known_s is None else round(plan.traced_s / known_s)
-    told = process.operators(min(_MOST_STEPS, max(plan.least_steps, wanted)), batch_size)
-    plain_s = median(told["plain_s"] or [known_s])
+    told = process.operators(n_steps, batch_size)
+    plain_s = median(told["plain_s"])
     return Traced(
         threads=threads,
-        step_s=known_s or plain_s,
+        step_s=plain_s,
         plain_s=plain_s,
         traced_s=median(told["steps_s"]),
         busy_s=median(told["busy_s"]),

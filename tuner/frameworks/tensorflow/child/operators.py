@@ -56,7 +56,7 @@ class Signature:
     def definitions(self, fed: "List[Any]", again: bool) -> Report:
         """Return the nodes by name as they are run, fused and rewritten: the same ones for every batch size.
 
-        A step is prepared anew after that: run one, if steps `again` follow that are all to be alike.
+        A step is prepared anew after that: one is run `again`, where steps follow that are all to be alike.
         """
         if self._definitions is None:
             graphs = self.run_told(fed, with_graphs=True).partition_graphs
@@ -86,9 +86,9 @@ def tensor_names(info: Any) -> "List[str]":
 def traced(folder: str, tags: "List[str]", signature_name: str, arrays: Report, n_steps: int) -> Report:
     """Run so many steps of a SavedModel's signature on arrays by name, and return what its operators take.
 
-    Steps with statistics take turns with steps without, of which one is enough where it is long, and none where there
-    is one step: `plain_s` and `steps_s` are the two as the caller sees them, `busy_s` the parts of the second in which
-    an operator ran. With 0 steps the signature is made ready, and nothing returned. A node is
+    Steps with statistics take turns with steps without, of which one is enough where it is long: `plain_s` and
+    `steps_s` are the two as the caller sees them, `busy_s` the parts of the second in which an operator ran. With 0
+    steps all is made ready for that, and nothing returned. A node is
 
         [name, operator, [[index of a node, output that it takes], ...], [[data type, shape], ...], attributes,
          runs in a step, [index of a node that it only waits for, ...], median of its time (s)]
@@ -100,14 +100,14 @@ def traced(folder: str, tags: "List[str]", signature_name: str, arrays: Report, 
     plain: List[float] = []
     steps_s: List[float] = []
     steps: List[Tuple[Ran, float]] = []
-    if n_steps > 1:
+    if n_steps > 1:  # a single one is long
         signature.run(*fed)
     definitions = signature.definitions(fed, again=n_steps > 1)
     if not n_steps:
         large()
         return {}
     for _ in range(n_steps):
-        if n_steps > 1 and (not plain or min(*plain, *steps_s) < LONG_STEP_S):
+        if not plain or min(*plain, *steps_s) < LONG_STEP_S:
             began = CLOCK()
             signature.run(*fed)
             plain.append(CLOCK() - began)
