@@ -1,11 +1,11 @@
-"""What does a quick profile lose? Its seconds and predictions beside those of a thorough one, and beside 16 cores.
+"""What does a quick profile lose? Its seconds and predictions beside a thorough one's, beside grids and 16 cores.
 
     python -m tests.benchmarks.quick measure [WORKLOAD ...]   both profiles, a minute and more; nothing else may run
     python -m tests.benchmarks.quick                          the tables
 
 A quick profile is made as a search makes it: the model is exported and the fork server is up, as a search needs both
-anyway. The thorough one follows it. Predictions for 16 cores stand beside what `results/cores16` measured, on another
-kind of CPU. And measured grids tell what the profiles of results/predictions would have said with less in them.
+anyway. The thorough one follows it. The other tables are of the profiles in results/predictions, whole and with what a
+quick one has: predictions of measured grids on two cores, and of what results/cores16 measured on another kind of CPU.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from tests.benchmarks import grids, predictions
 from tests.benchmarks.predictions import predictor, score_of, unseen
 from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import Capture, new_capture, quick_capture
-from tuner.job.predict import profiled_sizes
+from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.servers import Servers
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.prediction import rate_of
+from tuner.model.predictor import Predictor
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 
@@ -42,6 +43,7 @@ FOLDER = predictions.FOLDER / "quick"
 SECONDS = FOLDER / "seconds.json"
 CORES16 = predictions.FOLDER.parent / "cores16"
 WORKLOADS = ("resnet50", "mobilenetv2", "wide-deep")
+ON_16 = (*WORKLOADS, "ncf", "bert-tiny")
 KINDS = ("quick", "thorough")
 GRIDS = (*predictions.FITTED, *predictions.HELD_OUT)
 
@@ -70,9 +72,8 @@ def measure(name: str) -> dict[str, float]:
     return seconds
 
 
-def ratios(name: str, settings: Sequence[Setting], machine: Machine, hardware: Hardware) -> list[float]:
+def ratios(own: Predictor, settings: Sequence[Setting], machine: Machine, hardware: Hardware) -> list[float]:
     """Return the predicted throughput of settings relative to the first."""
-    own = predictor(name, FOLDER)[0]
     first, *others = (rate_of(own, each, machine, hardware) for each in settings)
     return [each / first for each in others]
 
@@ -90,18 +91,18 @@ def own_batch(name: str) -> int:
 
 def here() -> Iterator[str]:
     """Yield the lines of a table: seconds, and what both predict for the machine that was profiled."""
-    seconds = json.loads(SECONDS.read_text())
+    seconds = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
     yield "| workload, batch size | profile | time | one thread | one operator at a time | a process for each core |"
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for name in seconds:
         own = own_batch(name)
         for kind in KINDS:
-            capture = predictor(f"{name}.{kind}", FOLDER)[1]
+            model, capture = predictor(f"{name}.{kind}", FOLDER)
             machine = capture.machine
             n = machine.usable_cores
             settings = [setting(n, n, own), setting(1, 1, own), setting(1, n, own), setting(1, 1, own, n)]
             hardware = hardware_of(machine, capture.bytes_s, is_here=True)
-            figures = " | ".join(f"{each:.2f}" for each in ratios(f"{name}.{kind}", settings, machine, hardware))
+            figures = " | ".join(f"{each:.2f}" for each in ratios(model, settings, machine, hardware))
             yield f"| {name}, {own} | {kind} | {seconds[name][kind]:.1f} s | {figures} |"
 
 
@@ -117,21 +118,26 @@ def measured16(name: str) -> dict[Setting, float]:
 
 
 def elsewhere() -> Iterator[str]:
-    """Yield the lines of a table: what both predict for 16 cores, beside what was measured there."""
+    """Yield the lines of a table: predictions for 16 cores from profiles of two, beside what was measured there."""
     machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
     yield "| workload, batch size | of 16 cores | quick | thorough | measured |"
     yield "| --- | --- | ---: | ---: | ---: |"
-    for name in json.loads(SECONDS.read_text()):
+    for name in ON_16:
         levels = measured16(name)
         default, *others = levels
         shown = [each for each in others if int(each.to_dict().get(INSTANCES, 1)) > 1 or each["intra_op"] == 16]
+        whole = predictor(name)[1]
         predicted = []
-        for kind in KINDS:
-            hardware = hardware_of(machine, predictor(f"{name}.{kind}", FOLDER)[1].bytes_s, is_here=False)
-            predicted.append(ratios(f"{name}.{kind}", [default, *shown], machine, hardware))
+        for capture in (less_of(whole, sizes=2), whole):
+            own, _ = model_of(capture)
+            hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+            predicted.append(ratios(own, [default, *shown], machine, hardware))
         for i, each in enumerate(shown):
-            figures = " | ".join(f"{of[i]:.2f}" for of in predicted)
-            yield f"| {name}, {each.batch_size} | {each} | {figures} | {math.exp(levels[each] - levels[default]):.2f} |"
+            values = each.to_dict()
+            several = f"{values[INSTANCES]} processes" if INSTANCES in values else ""
+            words = several or f"inter_op {values['inter_op']}, intra_op {values['intra_op']}"
+            told = [*(of[i] for of in predicted), math.exp(levels[each] - levels[default])]
+            yield f"| {name}, {each.batch_size} | {words} | {' | '.join(f'{ratio:.2f}' for ratio in told)} |"
 
 
 def less_of(capture: Capture, *, sizes: int) -> Capture:

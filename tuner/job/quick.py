@@ -2,8 +2,8 @@
 
 Two processes are forked as a search's are. They start and load at the same time, as that is mostly one thread each, and
 at the smallest batch size, where warm-up is short. Then one after the other tells of its operators, with nothing else
-running. Steps are timed in the same sessions: on the machine of results/predictions that differs from steps in turns by
-3 % (the median), and it is all there by then.
+running. A step counts as long as in its session: in the profiles of results/predictions that is 2 % from steps in turns
+in the median (4 % in those of another day), and 26 and 41 % where a neighbour disturbed one of the two.
 """
 
 from __future__ import annotations
