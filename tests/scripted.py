@@ -22,6 +22,7 @@ from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA, Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.storage import create_or_continue, open_storage
+from tuner.study.surrogate import PriorMean
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
@@ -85,11 +86,13 @@ def run(
     plan: Plan | None = None,
     limits: Limits | None = None,
     log: Log | None = None,
+    prior_mean: PriorMean | None = None,
 ) -> tuple[Record, Log]:
     """Run a scripted study in a real SQLite storage."""
     storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
-    sampler = LatticeSampler(space, seed=seed, initial_design=FRAMEWORK.initial_design(space), limits=limits)
+    design = FRAMEWORK.initial_design(space)
+    sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean)
     record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)

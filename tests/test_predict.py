@@ -509,3 +509,6 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
         *words, "--profile", "out/capture.json", "--machine", "cores=56", "--set", "intra_op=56", cwd=tmp_path
     )
     assert {row["setting"]["intra_op"] for row in json.loads(fixed.stdout)["predicted"]} == {56}
+    write_capture(msgspec.structs.replace(capture, is_quick=True), tmp_path / "quick.json")
+    quick = tftune(*words, "--profile", "quick.json", cwd=tmp_path)
+    assert "quick.json is a quick profile of a search: leave --profile out for a thorough one" in quick.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import tarfile
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +17,20 @@ from threadpoolctl import threadpool_info
 from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
 from tuner.errors import BadInputError
+from tuner.job import capture as capture_module
 from tuner.job import prior, suite
-from tuner.job.capture import Capture
+from tuner.job.capture import Capture, cached_capture, cached_captures, new_capture
 from tuner.job.frameworks import preparation
 from tuner.job.frameworks.comparison import FrameworksRequest
 from tuner.job.job import Job, prepare
+from tuner.job.predict import profiled_sizes
+from tuner.job.prior import ProfileKind
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
+from tuner.job.servers import Servers
 from tuner.job.suite import SuiteRequest
 from tuner.machine.blas import one_blas_thread
+from tuner.machine.host import detect
+from tuner.machine.spec import parse_spec
 from tuner.model.prior import PredictedRatio
 from tuner.report.expectation import expectation_of
 from tuner.space.space import Space
@@ -33,6 +41,10 @@ from tuner.study.lattice import thinned
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
+
+CAPTURES = Path(__file__).parent / "data" / "machines"
+QUICK, THOROUGH = ProfileKind.QUICK, ProfileKind.THOROUGH
+NONE: Any = None  # of launchers, where none is asked
 
 # ---- the trend -------------------------------------------------------------------------------------------------
 
@@ -131,26 +143,79 @@ class Told:
         self.lines.append(f"{threads} threads")
 
 
+NOTHING_TO_CHOOSE = {"pins": ["inter_op=1", "intra_op=1"], "batch_size": "8"}
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    ("options", "is_asked"),
+    ("options", "on_few_cores", "on_many"),
     [
-        ({}, False),  # five minutes
-        ({"time_budget": "599s"}, False),
-        ({"time_budget": "10m"}, True),
-        ({"time_budget": "10m", "predict": False}, False),
-        ({"time_budget": "1m", "predict": True}, True),
-        ({"time_budget": "1h", "objective": "latency"}, False),
-        ({"time_budget": "1h", "pins": ["inter_op=1", "intra_op=1"], "batch_size": "8"}, False),  # nothing to choose
-        ({"trials": 50}, False),
-        ({"trials": 50, "predict": True}, True),
+        ({}, None, QUICK),  # five minutes
+        ({"time_budget": "599s"}, None, QUICK),
+        ({"time_budget": "99s"}, None, None),
+        ({"time_budget": "10m"}, THOROUGH, THOROUGH),
+        ({"time_budget": "10m", "predict": False}, None, None),
+        ({"time_budget": "1m", "predict": True}, QUICK, QUICK),
+        ({"time_budget": "10m", "predict": True}, THOROUGH, THOROUGH),
+        ({"time_budget": "1h", "objective": "latency"}, None, None),
+        ({"time_budget": "1h"} | NOTHING_TO_CHOOSE, None, None),
+        (NOTHING_TO_CHOOSE, None, None),
+        ({"trials": 50}, None, QUICK),
+        ({"trials": 50, "predict": True}, THOROUGH, THOROUGH),
     ],
 )
 def test_the_model_is_asked_where_that_costs_little_or_was_asked_for(
-    options: dict[str, object], is_asked: bool
+    options: dict[str, object], on_few_cores: ProfileKind | None, on_many: ProfileKind | None
 ) -> None:
     job, parsed = asked(**options)
-    assert prior.is_asked(job, parsed) is is_asked
+    for spec in ("cores=2", "cores=7", "cores=4,smt=2", "cores=16,quota=4"):
+        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine()), parsed) is on_few_cores
+    for spec in ("cores=8", "sockets=2,cores=28,smt=2"):
+        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine()), parsed) is on_many
+
+
+@pytest.mark.tensorflow
+def test_a_captured_machine_of_many_cores_gets_a_quick_profile(tmp_path: Path) -> None:
+    with tarfile.open(CAPTURES / "x86_64-64cpu.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="fully_trusted")
+    job, parsed = asked()
+    assert prior.kind_of(replace(job, machine=detect(tmp_path / "x86_64-64cpu")), parsed) is QUICK
+
+
+@pytest.mark.tensorflow
+def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_module, "cache_dir", lambda: tmp_path)
+    job, parsed = asked(predict=True, time_budget="1m")
+    told = Told()
+    job.export()
+    with Servers(job, notify=told.lines.append) as servers:
+        forks = servers.search_launcher()
+        assert forks is not None
+        ratio = prior.prior_of(job, parsed, QUICK, forks, told)
+    assert ratio is not None
+    assert ratio([job.space.reference]) == pytest.approx([0.0])
+    assert np.isfinite(ratio(job.space.points)).all()
+    assert told.lines == [f"{n} threads" for n in sorted({1, job.machine.usable_cpus})]
+    sizes = profiled_sizes(job)
+    quick = cached_capture(job, sizes, is_quick=True, notify=told.notice)
+    assert quick is not None
+    assert quick.is_quick
+    assert cached_capture(job, sizes, notify=told.notice) is None
+    assert quick not in cached_captures()
+    with monkeypatch.context() as patch:  # the next search takes it from the cache
+        patch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
+        again = prior.prior_of(job, parsed, QUICK, NONE, told)
+    assert again is not None
+    assert again(job.space.points) == pytest.approx(ratio(job.space.points))
+    rows = {size: quick.traced[max(quick.traced)] for size in sizes}  # as if it had been thorough
+    monkeypatch.setattr(capture_module, "trace", lambda *_, **__: rows)
+    thorough = new_capture(job, sizes, events=SimpleNamespace(notice=told.notice))  # type: ignore[arg-type]
+    assert not thorough.is_quick
+    assert cached_capture(job, sizes, is_quick=True, notify=told.notice) is None
+    monkeypatch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
+    assert prior.prior_of(job, parsed, QUICK, NONE, told) is not None  # from the thorough one
 
 
 @pytest.mark.tensorflow
@@ -164,10 +229,10 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
     monkeypatch.setattr(prior, "cached_capture", lambda *_, **__: None)
     monkeypatch.setattr(prior, "new_capture", fail)
     told = Told()
-    assert prior.prior_of(*asked(time_budget="10m"), told) is None
+    assert prior.prior_of(*asked(time_budget="10m"), THOROUGH, NONE, told) is None
     assert told.lines == [f"the search goes on without predictions: {getattr(error, 'message', error)}"]
     with pytest.raises(type(error)):
-        prior.prior_of(*asked(time_budget="10m", predict=True), told)
+        prior.prior_of(*asked(time_budget="10m", predict=True), THOROUGH, NONE, told)
 
 
 @pytest.mark.tensorflow

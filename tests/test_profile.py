@@ -7,6 +7,7 @@ import io
 import json
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -20,10 +21,14 @@ from rich.text import Text
 from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import subject
+from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.job import prepare
-from tuner.job.profile import thread_counts, trace, trace_sizes
+from tuner.job.profile import thread_counts, trace
+from tuner.job.quick import trace_quickly
 from tuner.job.request import SearchRequest, parse_request
+from tuner.job.servers import Servers
+from tuner.job.tracing import trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
@@ -389,6 +394,35 @@ def test_all_threads_come_before_those_between_and_may_fail(tmp_path: Path, monk
     rows = trace(job, [8], events=events)  # type: ignore[arg-type]
     assert told == [2, 1, "not with 8 threads: the kernel killed the process because memory ran out", 4]
     assert [each.threads for each in rows[8]] == [1, 2, 4]
+
+
+@pytest.mark.tensorflow
+def test_a_quick_profile_has_one_thread_and_all_and_ends_where_it_would_take_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chain.py").write_text(CHAIN)
+    spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
+    job = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
+    job.export()
+    told: list[object] = []
+    events = SimpleNamespace(began=told.append, ended=lambda traced: told.append(traced.threads))
+    with Servers(job, notify=told.append) as servers:
+        forks = servers.search_launcher()
+        assert forks is not None
+        quickly = partial(trace_quickly, job, [1, 8], launcher=forks, events=events)
+        rows = quickly(limit_s=60.0)
+        ends = sorted({1, job.machine.usable_cpus})
+        assert {size: [each.threads for each in row] for size, row in rows.items()} == {1: ends, 8: ends}
+        assert told == [n for n in ends for _ in ("began", "ended")]
+        for row in rows.values():
+            assert all(each.step_s == each.plain_s > 0 and each.exposed is None for each in row)
+            assert profile(row).operators
+        monkeypatch.setattr(ReadyReport, "step_s", 10.0)
+        with pytest.raises(TunerError, match=r"a quick profile would take \d+ s, more than a tenth of the time"):
+            quickly(limit_s=60.0)
+        monkeypatch.undo()
+        with pytest.raises(BadInputError, match=r"a step cannot be profiled: no answer within 0\.01 s"):
+            quickly(limit_s=0.01)
 
 
 @pytest.mark.alone

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import optuna
 import pytest
 
@@ -31,6 +32,7 @@ from tuner.study.groups import choose_groups
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record, trials_of
 from tuner.study.storage import open_storage
+from tuner.study.surrogate import PriorMean
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
@@ -134,7 +136,30 @@ def test_without_a_model_any_are_tried(several: Space) -> None:
     assert [each["instances"] for each in chosen] == [8, 4]
 
 
+def expected_of(settings: Sequence[Setting]) -> np.ndarray:
+    """Return what a model expects that knows of two processes only."""
+    return np.array([0.5 if s.to_dict().get("instances") == 2 else 0.1 * s.batch_size / 128 for s in settings])
+
+
+def test_a_model_of_the_machine_ranks_them(several: Space) -> None:
+    chosen = choose_groups(list(several.groups), lambda _: {}, n=4, usual_batch=8, expected=expected_of)
+    assert [(each["instances"], each.batch_size) for each in chosen[:3]] == [(2, 8), (8, 8), (4, 8)]
+    assert chosen[3]["instances"] == 2
+
+
 # ---- in a search ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prior_mean", "first"), [(None, 8), (expected_of, 2)])
+def test_the_first_that_is_tried_is_the_one_that_a_model_expects_most_of(
+    tmp_path: Path, several: Space, prior_mean: PriorMean | None, first: int
+) -> None:
+    """The others are for what one process has shown."""
+    launcher = noisy(rate=side_by_side(0.9))
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT, prior_mean=prior_mean)
+    assert record.groups()[0].setting["instances"] == first
+    assert len({trial.setting["instances"] for trial in record.groups()}) == 3
 
 
 @pytest.mark.slow

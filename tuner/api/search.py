@@ -96,7 +96,8 @@ def search(
     `workload` is a shipped one by its name, a file, or the words of a command that prints the number which
     `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02
     for 2 %), or text such as `"2%"`; the limits are numbers in the unit of their name, or text such as `"50ms"`. With
-    `predict` a model of the machine says where to begin (None: in searches of ten minutes and more).
+    `predict` a model of the machine says where to begin (None: in searches of ten minutes and more, and on
+    8 cores and more).
     With `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
 
     Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured, or a further session

@@ -125,7 +125,7 @@ def search(
         bool | None,
         typer.Option(
             "--predict/--no-predict",
-            help="Begin with predictions (default: from 10m on).",
+            help="Begin with predictions (default: from 10m or 8 cores on).",
             rich_help_panel=MEASUREMENT,
             show_default=False,
         ),

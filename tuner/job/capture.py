@@ -15,12 +15,15 @@ from tuner.job import comparable
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, thread_counts, trace
+from tuner.job.quick import trace_quickly
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 from tuner.workload.feed import made_otherwise
 
 _FOLDER = "profiles"
@@ -40,6 +43,8 @@ class Capture(Document, frozen=True, kw_only=True):
     """The inherited variables that change timings; None in captures that earlier versions made."""
     pinned: str = ""
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
+    is_quick: bool = False
+    """Whether it is a search's own, of a few steps with one thread and with all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -113,12 +118,12 @@ def read_capture(path: Path) -> Capture:
 
 
 def cached_captures() -> list[Capture]:
-    """Return all captures of the cache that can be read, the newest last."""
+    """Return all captures of the cache that can be read, but quick ones, the newest last."""
     captures = []
     for path in sorted((cache_dir() / _FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime):
         with contextlib.suppress(BadInputError):
             captures.append(read_capture(path))
-    return captures
+    return [each for each in captures if not each.is_quick]
 
 
 def write_capture(capture: Capture, path: Path) -> None:
@@ -137,9 +142,11 @@ def captured(job: Job, batch_sizes: Sequence[int], *, wait: bool, new: bool, eve
         return new_capture(job, batch_sizes, events=events)
 
 
-def cached_capture(job: Job, batch_sizes: Sequence[int], *, notify: Callable[[str], None]) -> Capture | None:
+def cached_capture(
+    job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False, notify: Callable[[str], None]
+) -> Capture | None:
     """Return the capture of a job that the cache has, None where it has none that can be read."""
-    path = _path(job, batch_sizes)
+    path = _path(job, batch_sizes, is_quick=is_quick)
     if not path.exists():
         return None
     try:
@@ -163,9 +170,38 @@ def new_capture(
     the machine has to be held. Raises BadInputError for a workload that has no operators to look at.
     """
     traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
+    capture = _capture_of(job, traced, events)
+    largest = traced[max(traced)]
+    is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
+    if limit_s is None or not is_cut:
+        write_capture(capture, _path(job, batch_sizes))
+        _path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
+    return capture
+
+
+def quick_capture(
+    job: Job,
+    batch_sizes: Sequence[int],
+    *,
+    launcher: FreshLauncher | ForkLauncher,
+    limit_s: float | None,
+    events: ProfileEvents,
+) -> Capture:
+    """Profile a job quickly, at those of the batch sizes that are not above its own; see `trace_quickly`.
+
+    The cache keeps it until a thorough one takes its place.
+    """
+    fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
+    traced = trace_quickly(job, fewer, launcher=launcher, limit_s=limit_s, events=events)
+    capture = msgspec.structs.replace(_capture_of(job, traced, events), is_quick=True)
+    write_capture(capture, _path(job, batch_sizes, is_quick=True))
+    return capture
+
+
+def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents) -> Capture:
     tell_outputs(job.seen_outputs, events.notice)
     subject = job.subject
-    capture = Capture(
+    return Capture(
         machine=subject.machine,
         runtime=subject.runtime,
         workload=subject.workload,
@@ -174,11 +210,6 @@ def new_capture(
         environment=job.environment,
         pinned=job.seen.pinned,
     )
-    largest = traced[max(traced)]
-    is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
-    if limit_s is None or not is_cut:
-        write_capture(capture, _path(job, batch_sizes))
-    return capture
 
 
 def _trace(
@@ -196,8 +227,9 @@ def _trace(
     return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
-def _path(job: Job, batch_sizes: Sequence[int]) -> Path:
+def _path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
     key += made_otherwise(subject.workload.fed)
-    return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}.json"
+    name = f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}"
+    return cache_dir() / _FOLDER / f"{name}{'-quick' if is_quick else ''}.json"

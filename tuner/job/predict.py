@@ -176,6 +176,8 @@ def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Captu
     if request.profile is not None:
         capture = read_capture(request.profile)
         capture.check(here, is_elsewhere=request.machine is not None)
+        if capture.is_quick:
+            events.notice(f"{request.profile} is a quick profile of a search: leave --profile out for a thorough one")
         if here.workload.kind != Kind.PYTHON:
             _check_batches(request, here, events)
         return capture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.capture import Capture, cached_capture, new_capture
+from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
 from tuner.job.job import Job
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
@@ -16,14 +18,25 @@ from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
 from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 
-PROFILE_S = 60.0
-"""About what a profile takes (s) on few CPUs."""
+PROFILE_S, QUICK_S = 60.0, 10.0
+"""About what a thorough profile takes (s) on few CPUs, and a quick one."""
 SHARE = 0.1
 """Of the time of a search, what a model may take that nobody has asked for."""
 LEAST_POINTS = 13
 """Of fewer settings a search tries all anyway."""
+MANY_CORES = 8
+"""From so many on a search begins with a quick profile."""
 OPTION = "--predict"
+
+
+class ProfileKind(StrEnum):
+    """How much a search measures of the operators before it begins."""
+
+    QUICK = "quick"
+    THOROUGH = "thorough"
 
 
 class PriorEvents(Protocol):
@@ -58,33 +71,43 @@ class _ProfileShown:
         pass
 
 
-def is_asked(job: Job, checked: ParsedRequest) -> bool:
-    """Return whether a search asks the model: where it was told to, or where that costs little of a long search.
+def kind_of(job: Job, checked: ParsedRequest) -> ProfileKind | None:
+    """Return which profile a search makes for its model, None where it does without one.
 
-    Raises BadInputError where it was told to, and nothing can be predicted of the job.
+    A thorough profile is for searches of which it takes a tenth of the time, and for those without an end. Otherwise a
+    quick one is for searches that were told to predict, and for machines with many cores. Raises BadInputError where a
+    search was told to, and nothing can be predicted of the job.
     """
     if checked.predict is False:
-        return False
+        return None
     try:
         _check(job)
     except BadInputError as error:
         if checked.predict:
             raise BadInputError(f"{OPTION}: {error.message}", f"leave {OPTION} out") from error
-        return False
+        return None
     budget_s = checked.budget.time_s
-    is_cheap = budget_s is not None and SHARE * budget_s >= PROFILE_S and len(job.space.points) >= LEAST_POINTS
-    return bool(checked.predict) or is_cheap
+    share_s = math.inf if budget_s is None else SHARE * budget_s
+    if checked.predict:
+        return ProfileKind.THOROUGH if share_s >= PROFILE_S else ProfileKind.QUICK
+    if len(job.space.points) < LEAST_POINTS:
+        return None
+    if budget_s is not None and share_s >= PROFILE_S:
+        return ProfileKind.THOROUGH
+    return ProfileKind.QUICK if job.machine.usable_cores >= MANY_CORES and share_s >= QUICK_S else None
 
 
-def prior_of(job: Job, checked: ParsedRequest, events: PriorEvents) -> PredictedRatio | None:
+def prior_of(
+    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
+) -> PredictedRatio | None:
     """Return what the model of the machine expects of the settings of a job, from its profile, which may be a new one.
 
-    The workload has to be exported, and the lock of the machine to be held; nothing else may run. None where that
-    fails, or takes more than a tenth of the time, and nobody has told the search to: `events` are told why. Raises
-    BadInputError where somebody has.
+    A quick profile has its processes from the `launcher`. The workload has to be exported, and the lock of the machine
+    to be held; nothing else may run. None where that fails, or takes more than a tenth of the time, and nobody has told
+    the search to: `events` are told why. Raises BadInputError where somebody has.
     """
     try:
-        predictor, hardware = model_of(_capture(job, checked, events))
+        predictor, hardware = model_of(_capture(job, checked, kind, launcher, events))
     except (TunerError, OSError) as error:
         if checked.predict:
             raise
@@ -114,13 +137,19 @@ def _check(job: Job) -> None:
         raise BadInputError(f"what is predicted is throughput, and the objective is {job.objective}", "")
 
 
-def _capture(job: Job, checked: ParsedRequest, events: PriorEvents) -> Capture:
-    """Return the profiles to predict from, of the cache or new ones."""
-    batch_sizes = profiled_sizes(job)
-    capture = cached_capture(job, batch_sizes, notify=events.notice)
-    if capture is not None:
-        return capture
-    budget_s = checked.budget.time_s
+def _capture(
+    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
+) -> Capture:
+    """Return the profiles to predict from, of the cache or new ones; a thorough one is preferred."""
+    batch_sizes, is_quick = profiled_sizes(job), kind is ProfileKind.QUICK
+    for of_kind in (False, True) if is_quick else (False,):
+        capture = cached_capture(job, batch_sizes, is_quick=of_kind, notify=events.notice)
+        if capture is not None:
+            return capture
+    if isinstance(launcher, ForkLauncher):
+        launcher.is_refused()  # it waits until nothing is imported beside what is timed
+    budget_s, shown = checked.budget.time_s, _ProfileShown(events)
     limit_s = None if checked.predict or budget_s is None else SHARE * budget_s
-    shown = _ProfileShown(events)
+    if is_quick:
+        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=shown)
     return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)

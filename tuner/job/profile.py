@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -16,13 +16,13 @@ from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
 from tuner.job.feasible import feasible
 from tuner.job.feed import tell_outputs
-from tuner.job.inside import advice, check_inside
+from tuner.job.inside import check_inside
 from tuner.job.job import Job, prepare
-from tuner.job.overhead import traced_overhead
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import ReferenceLost
-from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
+from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
@@ -31,7 +31,6 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
-_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 # Steps of a few milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to
 # get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
 _N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
@@ -108,7 +107,7 @@ def trace(
     began_s = time.monotonic()
     one, *more = thread_counts(job.machine.usable_cpus)
     with ExitStack() as live:
-        launch = partial(_launch, job, launcher, live, batch_size=sizes[-1])
+        launch = partial(launch_traced, job, launcher, live, batch_size=sizes[-1])
         events.began(more[0] if more else one)
         clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
         climb = _Climb(
@@ -218,7 +217,7 @@ class _Climb:
             process.at(min(self._clock.batch_sizes))  # where what is exposed is looked at
             self._trace(process, 1)
         except TrialFailure as failure:
-            raise _cannot(failure) from failure
+            raise cannot(failure) from failure
 
     def repeat(self, begin: Callable[[], _Begun], threads: int) -> None:
         """Time the steps of two other processes, of one thread and of `threads`, which `begin` starts; they end.
@@ -276,7 +275,7 @@ def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int]
             for process in launched:
                 process.close()
             if not wanted:
-                raise _cannot(caught) from caught
+                raise cannot(caught) from caught
             failure = caught
             # Memory may hold fewer; another failure of the clock itself comes again.
             wanted = wanted[:-1] if ready or failure.status is Status.OOM else []
@@ -293,25 +292,10 @@ class _Repeat:
     times: Mapping[int, float]
 
 
-def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, *, batch_size: int) -> ChildProcess:
-    """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
-    reference = job.space.reference
-    known = reference.to_dict()
-    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
-    setting = reference.with_values(**values, batch_size=batch_size)
-    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
-    return live.enter_context(closing(process))
-
-
 def thread_counts(usable_cpus: int) -> list[int]:
     """Return how many threads are tried: doubling, and all CPUs that the process may use."""
     doubled = [1 << i for i in range(max(1, usable_cpus).bit_length())]
     return sorted({*doubled, max(1, usable_cpus)})
-
-
-def _cannot(failure: TrialFailure) -> BadInputError:
-    hint = advice(failure.status, failure.hint, smaller="a smaller --batch-size")
-    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.evidence(2000))
 
 
 def check_profiled(job: Job) -> None:
@@ -321,45 +305,3 @@ def check_profiled(job: Job) -> None:
         raise BadInputError(f"operators are profiled on the CPU only, found --device {job.device.name}", "leave it out")
     if job.workload.execution is not Execution.GRAPH:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
-
-
-def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
-    """Return what a process tells of its operators at each batch size, ascending, by how long a step takes there (s).
-
-    With one thread it has the smallest. Raises TrialFailure.
-    """
-    row = {size: _trace_steps(process, threads, size, known_s) for size, known_s in steps_s.items()}
-    if threads == 1:  # at last, as a process whose profiler fails has ended
-        smallest = next(iter(row))
-        row[smallest] = _with_exposed(row[smallest], process)
-    return row
-
-
-def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:
-    """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
-
-    Raises TrialFailure.
-    """
-    n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s)))
-    told = process.operators(n_steps, batch_size)
-    return Traced(
-        threads=threads,
-        step_s=known_s,
-        plain_s=median(told["plain_s"]),
-        traced_s=median(told["steps_s"]),
-        busy_s=median(told["busy_s"]),
-        roof=Roof(**told["roof"]),
-        nodes=told["nodes"],
-    )
-
-
-def _with_exposed(traced: Traced, process: ChildProcess) -> Traced:
-    """Return what a process told with the exposed overhead of its steps at the same batch size.
-
-    The smallest batch size shows it best. Where the profiler keeps no whole step, it stays unknown.
-    """
-    try:
-        overhead = traced_overhead(process, traced.step_s, on_gpu=False, n_rounds=1)
-    except TrialFailure:
-        return traced
-    return replace(traced, exposed=overhead.exposed.estimate)

@@ -15,7 +15,7 @@ from tuner.job.events import SearchEvents
 from tuner.job.feasible import feasible
 from tuner.job.job import Job, prepare
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
-from tuner.job.prior import is_asked, prior_of
+from tuner.job.prior import kind_of, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
@@ -55,16 +55,17 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             events.prepared(job)
             job.tell_notes(events.notice)
             job = feasible(job, checked, notify=events.notice)
-            prior = None
-            if is_asked(job, checked):
-                job.launcher(notify=events.notice)  # which exports the model
-                prior = prior_of(job, checked, events)  # before anything else runs: it is timed
+            profile_kind = kind_of(job, checked)
             servers = None
             if request.launcher == "fork":
                 servers = cleanup.enter_context(Servers(job, notify=events.notice))
             forks = None if servers is None else servers.search_launcher()  # it comes up while the model is exported
             fresh = job.launcher(notify=events.notice)
             launcher: Launcher = forks or fresh
+            prior = None
+            if profile_kind is not None:  # before anything else runs: it is timed
+                assert isinstance(fresh, FreshLauncher)  # of a command nothing is predicted
+                prior = prior_of(job, checked, profile_kind, forks or fresh, events)
             overheads = known_overheads(job)
             overhead = known_overhead(job, overheads)
             features = with_overhead(job.features(), overhead)

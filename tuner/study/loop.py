@@ -245,6 +245,7 @@ class Search:
             self._history.predictions,
             n=len(groups),
             usual_batch=self._usual_batch(),
+            expected=None if tried else self._sampler.prior_mean,
         )
         setting = next((each for each in chosen if each not in tried), None) or next(
             each for each in groups if each not in tried

@@ -87,7 +87,7 @@ class LatticeSampler(BaseSampler):
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices(), additive=space.additive())
-        self._prior_mean = prior_mean
+        self.prior_mean = prior_mean
         self._memory_ends_batches = memory_ends_batches
         self._lattice: Lattice | None = None
         self._points_threads: Sequence[Setting] | None = None
@@ -109,7 +109,7 @@ class LatticeSampler(BaseSampler):
     def trust(self, study: optuna.Study) -> float | None:
         """Return how much the prior mean is believed after the trials, from 0 to 1; None where none gave a number."""
         with one_blas_thread():
-            mixture = fit(trials_of(study), self._encoding, _process_sd(study), prior_mean=self._prior_mean)
+            mixture = fit(trials_of(study), self._encoding, _process_sd(study), prior_mean=self.prior_mean)
         return None if mixture is None else gp.trust(mixture)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -164,11 +164,11 @@ class LatticeSampler(BaseSampler):
         left = np.flatnonzero(free)
         if not len(left):
             return None
-        if self._prior_mean is not None:
+        if self.prior_mean is not None:
             few = np.intersect1d(left, thinned(len(points)))
             left = few if len(few) else left
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
+        posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self.prior_mean)
         beside = left[apart[left]] if apart[left].any() else np.flatnonzero(apart)
         if posterior is None:
             return Proposal(setting=points[beside[rng.integers(len(beside))]], expected_gain=math.inf)
@@ -178,12 +178,12 @@ class LatticeSampler(BaseSampler):
 
         def score(numbers: Indices) -> Scored:
             Z = lattice.encode(numbers)
-            settings = [points[i] for i in numbers] if cost_s or self._prior_mean else []
+            settings = [points[i] for i in numbers] if cost_s or self.prior_mean else []
             feasibility = _feasibility(excesses, Z)
             # Where nothing keeps to the limits yet, find what does.
             gain = feasibility
             if len(mean):
-                trend = self._prior_mean(settings) if self._prior_mean else 0.0
+                trend = self.prior_mean(settings) if self.prior_mean else 0.0
                 gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), trend)
             seconds = np.array([max(cost_s(s), _MIN_COST_S) for s in settings]) if cost_s else 1.0
             return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
@@ -204,7 +204,7 @@ class LatticeSampler(BaseSampler):
 
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
         """Return the posterior mean of settings."""
-        trend = self._prior_mean(settings) if self._prior_mean else 0.0
+        trend = self.prior_mean(settings) if self.prior_mean else 0.0
         return gp.mean_of(posterior, self._encoding.encode(settings), trend)
 
     def _limit_models(self, trials: Sequence[Trial]) -> list[gp.Posterior]:

@@ -56,9 +56,10 @@ class ForkLauncher:
         Raises TunerError where the server dies a second time.
         """
         energy_j = self._target.energy_j
-        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment, energy_j)
+        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment, energy_j)
 
-    def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
+    def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
+        """Fork a single one, of several the one of that number; raises TunerError as `launch` does."""
         env = deployment.of(number).env
         early = tuple(sorted((name, value) for name, value in env.items() if self._target.is_early(name)))
         while True:

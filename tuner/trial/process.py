@@ -101,7 +101,8 @@ class ChildProcess:
         self._energy_before_j: float | None = None
         self._log_bytes = log_bytes
         self._applied = applied
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        """How long (s) becoming ready, and each answer, may take."""
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._unread = b""
         self._launched_s = time.monotonic()
@@ -196,7 +197,15 @@ class ChildProcess:
         Any batch size will do; slices go on with their own. Only of a framework whose model tells
         (`tuner.child.adapter`).
         """
+        self.start_operators(n_steps, batch_size)
+        return self.end_operators()
+
+    def start_operators(self, n_steps: int, batch_size: int) -> None:
+        """Ask for what operators take; with 0 steps it is made ready for that."""
         self._command({"operators": [n_steps, batch_size]})
+
+    def end_operators(self) -> dict[str, Any]:
+        """Sleep until the report of operators comes."""
         return self.report("operators")
 
     def timeline(self, n_steps: int, n_rounds: int) -> dict[str, Any]:
@@ -218,7 +227,7 @@ class ChildProcess:
 
         It has to come before the deadline, counted from `since_s` or from now.
         """
-        line = self._read_line((time.monotonic() if since_s is None else since_s) + self._deadline_s)
+        line = self._read_line((time.monotonic() if since_s is None else since_s) + self.deadline_s)
         try:
             report: dict[str, Any] = json.loads(line)
             actual_kind = report["report"]
@@ -233,9 +242,9 @@ class ChildProcess:
 
     def finish(self) -> ExitStatus:
         """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
-        left_s = self._launched_s + self._deadline_s - time.monotonic()
+        left_s = self._launched_s + self.deadline_s - time.monotonic()
         if not select.select([self._status], [], [], max(0.0, left_s))[0]:
-            raise self._failure(Status.TIMEOUT, f"still running after {self._deadline_s:g} s")
+            raise self._failure(Status.TIMEOUT, f"still running after {self.deadline_s:g} s")
         ended = self.close()
         if ended.returncode != 0:
             raise self._ended()
@@ -297,7 +306,7 @@ class ChildProcess:
         while b"\n" not in self._unread:
             ready, _, _ = select.select([self._reports], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise self._failure(Status.TIMEOUT, f"no answer within {self._deadline_s:g} s")
+                raise self._failure(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s")
             chunk = os.read(self._reports, 1 << 16)
             if not chunk:
                 raise self._ended()

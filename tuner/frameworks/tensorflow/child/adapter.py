@@ -123,9 +123,13 @@ class Model:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
     def operators(self, arrays: "tuple[Any, ...]", n_steps: int) -> Report:
-        """Return what each operator of a step on these arrays takes, and what TensorFlow reaches on large ones."""
+        """Return what each operator of a step on these arrays takes, and what TensorFlow reaches on large ones.
+
+        With 0 steps all is made ready for that, and nothing returned.
+        """
         named = {each["name"]: array for each, array in zip(self.described, arrays)}
-        return dict(operators.traced(*source.place(self.spec), named, n_steps), roof=operators.roof())
+        told = operators.traced(*source.place(self.spec), named, n_steps)
+        return dict(told, roof=operators.roof()) if n_steps else told
 
     def timeline(self, arrays: "tuple[Any, ...]", blocks: "tuple[int, int]") -> Report:
         """Return when what ran in steps on these arrays: so many a block, in so many rounds of blocks."""

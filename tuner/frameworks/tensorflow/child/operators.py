@@ -53,12 +53,16 @@ class Signature:
         self._run_told(*fed, options=options, run_metadata=metadata)
         return metadata
 
-    def definitions(self, fed: "List[Any]") -> Report:
-        """Return the nodes by name as they are run, fused and rewritten: the same ones for every batch size."""
+    def definitions(self, fed: "List[Any]", again: bool) -> Report:
+        """Return the nodes by name as they are run, fused and rewritten: the same ones for every batch size.
+
+        A step is prepared anew after that: one is run `again`, where steps follow that are all to be alike.
+        """
         if self._definitions is None:
             graphs = self.run_told(fed, with_graphs=True).partition_graphs
             self._definitions = {node.name: node for graph in graphs for node in graph.node}
-            self.run_told(fed)  # it is prepared anew
+            if again:
+                self.run_told(fed)
         return self._definitions
 
 
@@ -83,7 +87,8 @@ def traced(folder: str, tags: "List[str]", signature_name: str, arrays: Report, 
     """Run so many steps of a SavedModel's signature on arrays by name, and return what its operators take.
 
     Steps with statistics take turns with steps without, of which one is enough where it is long: `plain_s` and
-    `steps_s` are the two as the caller sees them, `busy_s` the parts of the second in which an operator ran. A node is
+    `steps_s` are the two as the caller sees them, `busy_s` the parts of the second in which an operator ran. With 0
+    steps all is made ready for that, and nothing returned. A node is
 
         [name, operator, [[index of a node, output that it takes], ...], [[data type, shape], ...], attributes,
          runs in a step, [index of a node that it only waits for, ...], median of its time (s)]
@@ -95,8 +100,12 @@ def traced(folder: str, tags: "List[str]", signature_name: str, arrays: Report, 
     plain: List[float] = []
     steps_s: List[float] = []
     steps: List[Tuple[Ran, float]] = []
-    signature.run(*fed)
-    definitions = signature.definitions(fed)
+    if n_steps > 1:  # a single one is long
+        signature.run(*fed)
+    definitions = signature.definitions(fed, again=n_steps > 1)
+    if not n_steps:
+        large()
+        return {}
     for _ in range(n_steps):
         if not plain or min(*plain, *steps_s) < LONG_STEP_S:
             began = CLOCK()
@@ -200,6 +209,13 @@ def roof() -> Report:
 
     Both are in single precision, and the best of a few runs: a roof is what nothing disturbs. They are measured once.
     """
+    product, add = large()
+    return {"flops": 2 * PEAK_SIZE**3 / least(product), "bytes_s": 3 * SUM_BYTES / least(add)}
+
+
+@functools.lru_cache(maxsize=1)
+def large() -> "Tuple[Callable[[], Any], Callable[[], Any]]":
+    """Return calls of a large product and of a large sum, each after one that prepares."""
     import tensorflow as tf
 
     a = tf.random.stateless_uniform((PEAK_SIZE, PEAK_SIZE), (1, 2))
@@ -207,14 +223,13 @@ def roof() -> Report:
     total = tf.Variable(b)  # added to in its place: memory is neither asked for nor given back
     product = tf.function(lambda x: tf.matmul(x, x), autograph=False)
     add = tf.function(lambda x: total.assign_add(x), autograph=False)
-    product_s = least(lambda: product(a))
-    sum_s = least(lambda: add(b))
-    return {"flops": 2 * PEAK_SIZE**3 / product_s, "bytes_s": 3 * SUM_BYTES / sum_s}
+    product(a)
+    add(b)
+    return lambda: product(a), lambda: add(b)
 
 
 def least(call: Callable[[], Any]) -> float:
-    """Return the least time (s) of a few calls, after one that prepares."""
-    call()
+    """Return the least time (s) of a few calls."""
     times = []
     for _ in range(PEAK_RUNS):
         began = CLOCK()
