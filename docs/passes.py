@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 WIDTH, HEIGHT, SLICE, TOP = 720, 270, 54, 80
-ORDER = "ABCCBACABBAC"
+ORDER = "ABCCBACBAABC"
 COLOURS = {"A": "#20759e", "B": "#b34700", "C": "#5b7f2b"}
 GAIN = {"A": 0, "B": 18, "C": 8}
 NAMES = {"A": "reference (A)", "B": "candidate (B)", "C": "candidate (C)"}

@@ -1,4 +1,4 @@
-"""Pairs, finals, verdicts: the logic around timing, on a scripted machine."""
+"""Finals and verdicts: the logic around timing, on a scripted machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tuner.measure.finals import (
 )
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
 from tuner.measure.warning import Code
@@ -31,84 +30,13 @@ from tuner.report import evidence
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
-from tuner.stats.estimate import Estimate, estimate, unpaired
+from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)
 RATES = {A: 20.0, B: 22.0}
-BATCH = 8
-
-
-def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
-    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
-    return measure_pair(reference, candidate, plan, enough=lambda _: False)
-
-
-def test_a_pair_has_two_slices_of_each_per_block_in_the_order_abba_and_back() -> None:
-    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan(max_blocks=3))
-    order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
-    assert "".join(name for _, name in order) == "ABBABAABABBA"
-    assert pair.n_blocks == 3
-
-
-def test_short_steps_are_timed_before_and_after_long_ones() -> None:
-    """A machine that gets slower meanwhile does so for both."""
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(replace(B), Deployment())
-    turns: list[str] = []
-
-    def watched(process: ScriptedProcess, name: str) -> None:
-        original = process.slice
-
-        def slice_(duration_s: float) -> Slice:
-            turns.append(name)
-            timed = original(duration_s)
-            return replace(timed, elapsed_s=timed.elapsed_s * (1 + 0.1 * (len(turns) - 1)))
-
-        process.slice = slice_  # type: ignore[method-assign]
-
-    watched(reference, "A")
-    watched(candidate, "B")
-    plan = PairPlan(slice_s=12.0, slices_per_block=1, max_blocks=1)
-    step_s = (8 / RATES[A], 12.0)
-    pair = measure_pair(reference, candidate, plan, step_s=step_s, enough=lambda _: True)
-    assert turns == ["A", "B", "A"]
-    assert pair.n_blocks == 1
-    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))
-    assert x == pytest.approx([math.log(22 / 20)], abs=0.01)
-    long = measure_pair(reference, candidate, plan, step_s=(12.0, 12.0), enough=lambda _: True)
-    assert (turns[3:], long.n_blocks) == (["A", "B"], 1)
-
-
-@pytest.mark.parametrize("energy_j", [None, 12.0])
-def test_the_last_step_of_a_warm_up_is_the_first_turn_of_a_block_of_one(energy_j: float | None) -> None:
-    """Unless the device tells what a slice takes: of the warm-up that is not known."""
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
-    turns: list[str] = []
-
-    def watched(process: ScriptedProcess, name: str) -> None:
-        original = process.slice
-
-        def slice_(duration_s: float) -> Slice:
-            turns.append(name)
-            return replace(original(duration_s), energy_j=energy_j)
-
-        process.slice = slice_  # type: ignore[method-assign]
-
-    warm_up = candidate.slice(1.0)
-    watched(reference, "A")
-    watched(candidate, "B")
-    one, two = (PairPlan(slices_per_block=n, max_blocks=2) for n in (1, 2))
-    pair = measure_pair(reference, candidate, one, turn=warm_up, enough=lambda _: False)
-    assert "".join(turns) == ("ABA" if energy_j is None else "ABBA")
-    assert pair.n_blocks == 2
-    assert (pair.candidate[0] == warm_up) == (energy_j is None)
-    turns.clear()
-    measure_pair(reference, candidate, two, turn=warm_up, enough=lambda pair: pair.n_blocks == 1)
-    assert "".join(turns) == "ABBA"
 
 
 def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> None:
@@ -121,132 +49,10 @@ def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> 
     assert joined(half, replace(half, energy_j=None)).energy_j is None
 
 
-def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
-    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan())
-    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))
-    assert np.exp(x) == pytest.approx(np.full(8, 22 / 20))
-
-
-def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
-    launcher = ScriptedLauncher(rate=lambda _: 20.0, drift=0.15, drift_period_s=60, noise=0.003)
-    pair = pair_on(launcher, PairPlan(max_blocks=20))
-    a = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.reference]
-    b = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.candidate]
-    paired = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
-    assert abs(paired.mean) < 0.005
-    assert paired.se < unpaired(a, b).se / 5
-
-
-def test_a_pair_ends_when_there_is_enough() -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
-    pair = measure_pair(reference, candidate, PairPlan(min_blocks=2, max_blocks=9), enough=lambda p: p.n_blocks >= 1)
-    assert pair.n_blocks == 2
-
-
 def test_latency_is_the_median_step_and_throughput_counts_what_elapsed() -> None:
     slice_ = Slice(start_s=0, elapsed_s=2.0, n_steps=4, step_s=(0.4, 0.4, 0.4, 0.8))
     assert math.exp(Objective.THROUGHPUT.log_rate(slice_, 8)) == pytest.approx(4 * 8 / 2.0)
     assert math.exp(Objective.LATENCY.log_rate(slice_, 8)) == pytest.approx(1 / 0.4)
-
-
-def test_a_slice_is_the_whole_number_of_steps_nearest_to_its_length() -> None:
-    plan = PairPlan(slice_s=0.5)
-    for step_s, n_steps in [(0.001, 500), (0.1, 5), (0.33, 2), (0.4, 1), (0.6, 1), (7.0, 1)]:
-        assert math.ceil(plan.request_s(step_s) / step_s) == n_steps
-
-
-def test_a_block_in_which_the_machine_slept_is_measured_again() -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    naps = iter([0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 30.0, 30.0])
-    pair = measure_pair(
-        launcher.launch(A, Deployment()),
-        launcher.launch(B, Deployment()),
-        PairPlan(max_blocks=3),
-        enough=lambda _: False,
-        slept=lambda: next(naps),
-    )
-    assert pair.n_blocks == 3
-    assert pair.interruptions == [Interruption(Kind.SUSPENDED, "the machine was suspended for 30 s")]
-    assert Pair.from_dict(pair.to_dict()).interruptions == pair.interruptions
-
-
-class Stalling:
-    """A process that stands still once, or always."""
-
-    def __init__(self, launcher: ScriptedLauncher, at: int, *, idle_s: float = 0.0, slow: float = 1.0) -> None:
-        self._launcher, self._process = launcher, launcher.launch(A, Deployment())
-        self._left, self._idle_s, self._slow = at, idle_s, slow
-
-    def slice(self, duration_s: float) -> Slice:
-        self._left -= 1
-        if self._left != 0:
-            return self._process.slice(duration_s)
-        self._launcher.clock_s += self._idle_s
-        timed = self._process.slice(duration_s)
-        return replace(timed, elapsed_s=timed.elapsed_s * self._slow)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._process, name)
-
-
-def test_the_only_slice_of_a_process_is_held_against_its_warm_up() -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    stalling, plan = Stalling(launcher, at=1, slow=30.0), PairPlan(max_blocks=1, slices_per_block=1)
-    warm_s = (BATCH / RATES[A], BATCH / RATES[B])
-    pair = measure_pair(stalling, launcher.launch(B, Deployment()), plan, step_s=warm_s, enough=lambda _: True)
-    assert [each.kind for each in pair.interruptions] == [Kind.STALLED]
-    assert log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)) == pytest.approx([math.log(22 / 20)])
-
-
-@pytest.mark.parametrize(
-    ("pause", "reason"), [({"idle_s": 40.0}, "nothing ran for 40 s"), ({"slow": 30.0}, "a slice stalled")]
-)
-def test_a_block_that_did_not_see_the_same_drift_is_measured_again(pause: dict[str, float], reason: str) -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    stalling = Stalling(launcher, at=4, **pause)
-    pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_blocks=4), enough=lambda _: False)
-    assert pair.n_blocks == 4
-    assert len(pair.interruptions) == 1
-    assert pair.interruptions[0].text.startswith(reason)
-    assert np.exp(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) == pytest.approx(np.full(4, 1.1))
-
-
-def test_a_machine_that_never_stops_stalling_is_measured_all_the_same() -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    pair = measure_pair(
-        launcher.launch(A, Deployment()),
-        launcher.launch(B, Deployment()),
-        PairPlan(max_blocks=2),
-        enough=lambda _: False,
-        slept=iter(range(0, 1000, 5)).__next__,
-    )
-    assert pair.n_blocks == 2
-    assert len(pair.interruptions) == 20
-
-
-class Dying:
-    """A process that fails at its n-th slice."""
-
-    def __init__(self, launcher: ScriptedLauncher, n: int) -> None:
-        self._process, self._left = launcher.launch(A, Deployment()), n
-
-    def slice(self, duration_s: float) -> Slice:
-        self._left -= 1
-        if self._left < 0:
-            raise TrialFailure(Status.CRASHED, "killed")
-        return self._process.slice(duration_s)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._process, name)
-
-
-def test_the_one_that_died_is_to_blame() -> None:
-    launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    with pytest.raises(ReferenceLost):
-        measure_pair(Dying(launcher, 3), launcher.launch(B, Deployment()), PairPlan(), enough=lambda _: False)
-    with pytest.raises(TrialFailure):
-        measure_pair(launcher.launch(A, Deployment()), Dying(launcher, 3), PairPlan(), enough=lambda _: False)
 
 
 def contenders() -> list[Contender]:

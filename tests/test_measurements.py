@@ -19,7 +19,6 @@ from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan
 from tuner.study.evaluator import Evaluator
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.trials import Trial
@@ -227,16 +226,23 @@ def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
     bench = Evaluator(
         job.space,
         FreshLauncher(target=job.target()),
-        EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_blocks=2, pair=PairPlan(max_blocks=3)),
+        EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_passes=2, max_passes=3),
     )
-    noise, pairs = bench.begin([])
+    bench.begin([])
     assert bench.processes.are_alone
-    assert noise.n_blocks == pairs[0].n_blocks == 2
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
+    default, own = (
+        Trial(number=number, setting=each, status=Status.OK) for number, each in enumerate((job.space.reference, one))
+    )
     try:
-        [done] = bench.measure([Trial(number=0, setting=one, status=Status.OK)], [])
+        finished = list(bench.measure([default], []))
+        shown = bench.take_noise()
+        [done] = bench.measure([own], finished)
     finally:
         bench.close()
+    assert shown is not None
+    noise, pair = shown
+    assert noise.n_blocks == pair.n_blocks == 2
     assert done.status is Status.OK, done.message
     assert done.alone
     assert done.log_ratio is not None

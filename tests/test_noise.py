@@ -15,7 +15,8 @@ from tests.schemas import validator
 from tuner.job.calibration import Calibration, describe
 from tuner.measure.noise import estimate_noise, process_sds, slice_sd
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import Pair, log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
@@ -32,15 +33,13 @@ A = setting(inter_op=2, intra_op=2, batch_size=8)
 def pairs(n: int, n_blocks: int, **noise: float) -> list[Pair]:
     """Return pairs of fresh scripted processes of one setting."""
     launcher = ScriptedLauncher(rate=lambda _: 20.0, **noise)
-    return [
-        measure_pair(
-            launcher.launch(A, Deployment()),
-            launcher.launch(A, Deployment()),
-            PairPlan(max_blocks=n_blocks),
-            enough=lambda _: False,
-        )
-        for _ in range(n)
-    ]
+    rng = np.random.default_rng(0)
+    return [run_pair(*both(launcher), enough=lambda _: False, max_passes=n_blocks, rng=rng) for _ in range(n)]
+
+
+def both(launcher: ScriptedLauncher) -> list[Live]:
+    """Return two new processes of one setting."""
+    return [Live(process=launcher.launch(A, Deployment()), usual_s=[0.4]) for _ in range(2)]
 
 
 def test_the_spreads_are_found_again() -> None:
@@ -139,8 +138,7 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
         measured = []
         for _ in range(3):
             launcher = ScriptedLauncher(rate=lambda _: 20.0 * math.exp(-fall * launcher.now()))  # noqa: B023
-            a, b = launcher.launch(A, Deployment()), launcher.launch(A, Deployment())
-            measured.append(measure_pair(a, b, PairPlan(max_blocks=4), enough=lambda _: False))
+            measured.append(run_pair(*both(launcher), enough=lambda _: False, max_passes=4))
         return measured
 
     assert [w.code for w in evidence.pair_warnings(creeping(0.02))] == [Code.NOT_STEADY]

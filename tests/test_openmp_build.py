@@ -27,7 +27,8 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.libraries import intel_openmp
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -140,10 +141,11 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
     bound = job.space.baselines["intel"]
     fresh = FreshLauncher(target=target)
     a, b = (fresh.launch(bound, job.space.deployment(bound)) for _ in range(2))
+    both = []
     for process in (a, b):
-        process.ready()
+        both.append(Live(process=process, usual_s=[process.ready().step_s]))
         process.pause()
-    pair = measure_pair(a, b, PairPlan(min_blocks=6, max_blocks=6), enough=lambda _: True)
+    pair = run_pair(*both, enough=lambda _: True, min_passes=6)
     threads = psutil.Process(b.pid).threads()
     assert wait_until(lambda: all(state_of(b.pid, each.id) == "T" for each in threads))
     idle_s = thread_times_s(b.pid)

@@ -11,7 +11,7 @@ from tests.conftest import setting
 from tuner.measure import passes
 from tuner.measure.interruption import Kind
 from tuner.measure.objective import Objective, Waking
-from tuner.measure.passes import Live, Turn, estimate_passes, run_pass, waking, whole_steps
+from tuner.measure.passes import Live, Turn, estimate_passes, long_ones, run_pass, waking, whole_steps
 from tuner.stats.mixed import contrasts
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.trial.outcome import Slice, Status, TrialFailure
@@ -55,13 +55,47 @@ def test_each_runs_there_and_back_and_the_others_are_stopped() -> None:
     ran = [word for word in diary if word in "abcd"]
     assert sorted(ran[:4]) == ["a", "b", "c", "d"]
     assert ran[4:] == ran[3::-1]
-    assert diary == [word for name in ran for word in (f"{name}+", name, f"{name}-")]
+    there, last, back = ran[:3], ran[3], ran[5:]
+    turns = [f"{name}+ {name} {name}-" for name in there], [f"{name}+ {name} {name}-" for name in back]
+    assert " ".join(diary) == " ".join([*turns[0], f"{last}+ {last} {last} {last}-", *turns[1]])  # it goes on
     assert {name: len(slices) for name, slices in done.slices.items()} == dict.fromkeys("abcd", 2)
     orders = {
         tuple(run_pass({n: live(Steady(n, [])) for n in "abcd"}, np.random.default_rng(seed), ask).slices)
         for seed in range(20)
     }
     assert len(orders) > 5
+
+
+def test_a_pass_may_go_the_other_way_than_the_one_before() -> None:
+    for seed in range(5):
+        diary: list[str] = []
+        all_live = {name: live(Steady(name, diary)) for name in "abcd"}
+        before = run_pass(all_live, np.random.default_rng(seed), ask)
+        del all_live["b"]
+        all_live["e"] = live(Steady("e", diary))
+        done = run_pass(all_live, np.random.default_rng(seed), ask, back=before.order)
+        assert done.order == [*(name for name in reversed(before.order) if name != "b"), "e"]  # a new one joins them
+        assert [word for word in diary if word in "abcde"][8:] == [*done.order, *reversed(done.order)]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "order"),
+    [
+        ({"a": 0.1, "b": 0.1, "l": 1.1}, "abllba"),
+        ({"a": 0.1, "b": 0.1, "l": 1.2}, "ablba"),  # for more than 2.5 times as long as is asked of the others
+        ({"a": 3.0, "l": 9.0}, "ala"),
+        ({"a": 4.5, "l": 9.0}, "alla"),
+        ({"a": 9.0, "l": 11.0}, "ala"),
+        ({"a": 11.0, "l": 12.0}, "al"),
+    ],
+)
+def test_long_steps_are_timed_once_and_in_the_middle(step_s: dict[str, float], order: str) -> None:
+    diary: list[str] = []
+    all_live = {name: live(Steady(name, diary, step_s=each)) for name, each in step_s.items()}
+    ask_s = whole_steps(0.5)
+    back = sorted(step_s, reverse=True)
+    run_pass(all_live, np.random.default_rng(0), ask_s, once=long_ones(all_live, ask_s), back=back)
+    assert "".join(word for word in diary if word in step_s) == order
 
 
 def test_one_at_a_time_each_has_one_turn_and_who_holds_memory_is_first() -> None:
@@ -101,7 +135,10 @@ def test_a_pass_during_which_the_machine_slept_does_not_count(monkeypatch: pytes
     assert done.interrupted.kind is Kind.SUSPENDED
 
 
-@pytest.mark.parametrize(("step_s", "n_steps"), [(0.01, 50), (0.17, 3), (0.3, 2), (0.4, 1), (3.0, 1)])
+@pytest.mark.parametrize(
+    ("step_s", "n_steps"),
+    [(0.001, 500), (0.01, 50), (0.1, 5), (0.17, 3), (0.3, 2), (0.33, 2), (0.4, 1), (0.6, 1), (3.0, 1), (7.0, 1)],
+)
 def test_a_slice_is_the_nearest_whole_number_of_steps(step_s: float, n_steps: int) -> None:
     process = Steady("a", [], step_s=step_s)
     done = run_pass({"a": live(process)}, np.random.default_rng(0), whole_steps(0.5))

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tuner.stats.equivalence import VerdictCode, verdict_on
 from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, rounding_error, unpaired
-from tuner.stats.moderation import Prior, half_widths, moderated_estimate, pooled_sd
+from tuner.stats.moderation import Prior, half_widths, moderated_estimate
 from tuner.stats.pooling import pool
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
@@ -130,12 +130,6 @@ def test_what_blocks_do_not_show_has_to_be_added_for_an_interval_to_cover() -> N
             covered[i] += low <= 1 <= high
     assert covered[0] / 2000 < 0.75
     assert 0.94 <= covered[1] / 2000 <= 0.99
-
-
-def test_pooling_weighs_by_degrees_of_freedom() -> None:
-    assert pooled_sd([[0.0, 2.0], [1.0], [0.0, 0.0, 3.0]], prior_sd=0, prior_df=0) == pytest.approx(
-        math.sqrt((2.0 + 6.0) / 3)
-    )
 
 
 @given(SAMPLES, st.integers(0, 2**31))

@@ -24,7 +24,8 @@ from tuner.frameworks import probing
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.build import describe, read_onednn
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.measure.pair import PairPlan, measure_pair
+from tuner.measure.pair import run_pair
+from tuner.measure.passes import Live
 from tuner.report.layout import plural
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
@@ -144,10 +145,11 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
         contextlib.closing(resnet_launcher.launch(ONE_THREAD, deployed(ONE_THREAD))) as a,
         contextlib.closing(resnet_launcher.launch(ALL_THREADS, deployed(ALL_THREADS))) as b,
     ):
+        both = []
         for process in (a, b):
-            process.ready()
+            both.append(Live(process=process, usual_s=[process.ready().step_s]))
             process.pause()
-        pair = measure_pair(a, b, PairPlan(min_blocks=6, max_blocks=6), enough=lambda _: True)
+        pair = run_pair(*both, enough=lambda _: True, min_passes=6)
     # Others only make steps longer, so that the shortest of many are the ones to compare.
     one_s, all_s = (min(min(each.step_s) for each in side) for side in (pair.reference, pair.candidate))
     assert one_s / all_s > 1.2

@@ -14,7 +14,8 @@ from tests.benchmarks.figures import Figure
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
-from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.stats.estimate import estimate
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import start_together
@@ -68,9 +69,10 @@ def figures() -> Iterator[Figure]:
     setting = job.space.reference
     default = setting, job.space.deployment(setting)
     with machine_lock():
-        a, b = (started.process for started in start_together(launcher, [default, default], parallel=1))
-        plan = PairPlan(min_blocks=2, max_blocks=99)
-        pair = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
+        started = start_together(launcher, [default, default], parallel=1)
+        a, b = (each.process for each in started)
+        both = (Live(process=each.process, usual_s=[each.facts.step_s]) for each in started)
+        pair = run_pair(*both, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0, min_passes=2, max_passes=99)
         paired = estimate(log_ratios(pair, job.objective, batch_sizes=(setting.batch_size, setting.batch_size)))
         b.close()
         with _plain(job) as plain:

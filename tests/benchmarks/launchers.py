@@ -7,7 +7,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from tests.benchmarks.figures import BUILDS, Figure, job_on
 from tuner.job.job import Job
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Launcher, Process, Target
+from tuner.trial.launcher import Launcher, Target
 from tuner.trial.outcome import ReadyReport
 
 N_READY = 7
@@ -117,10 +118,10 @@ def _fork_against_fresh(target: Target, setting: Setting, env: Mapping[str, str]
         # It goes on until the interval is narrow enough, wherever it lies.
         while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
             fresh, fork = (_warm(maker, setting, env) for maker in makers)
-            pair = measure_pair(fresh, fork, PairPlan(max_blocks=99), enough=_lasts(COUPLE_S))
+            pair = run_pair(fresh, fork, enough=lambda pair: pair.is_long(COUPLE_S), max_passes=99)
             means.append(float(np.mean(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes))))
-            fresh.close()
-            fork.close()
+            fresh.process.close()
+            fork.process.close()
     return estimate(means), len(means)
 
 
@@ -136,13 +137,13 @@ def rebatch() -> Iterator[Figure]:
             while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
                 own = _warm(forks, large, job.space.deployment(large))
                 other = _warm(forks, default, job.space.deployment(default))
-                other.resume()
-                other.set_batch_size(large.batch_size)
-                other.pause()
-                pair = measure_pair(own, other, PairPlan(max_blocks=99), enough=_lasts(COUPLE_S))
+                other.process.resume()
+                other = Live(process=other.process, usual_s=[other.process.set_batch_size(large.batch_size).step_s])
+                other.process.pause()
+                pair = run_pair(own, other, enough=lambda pair: pair.is_long(COUPLE_S), max_passes=99)
                 means.append(float(np.mean(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes))))
-                own.close()
-                other.close()
+                own.process.close()
+                other.process.close()
         ratio = estimate(means)
         low, high = ratio.interval()
         yield Figure(
@@ -159,15 +160,11 @@ def _width(means: list[float]) -> float:
     return high - low
 
 
-def _warm(launcher: Launcher, setting: Setting, env: Mapping[str, str]) -> Process:
+def _warm(launcher: Launcher, setting: Setting, env: Mapping[str, str]) -> Live:
     process = launcher.launch(setting, env)
-    process.ready()
+    facts = process.ready()
     process.pause()
-    return process
-
-
-def _lasts(seconds: float) -> Callable[..., bool]:
-    return lambda pair: pair.timed_s * (1 + 1 / pair.n_blocks) > seconds
+    return Live(process=process, usual_s=[facts.step_s])
 
 
 def leak() -> Iterator[Figure]:

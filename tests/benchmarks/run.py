@@ -41,7 +41,8 @@ from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.stats.estimate import estimate, unpaired
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import start_together
@@ -91,17 +92,19 @@ def pair() -> Iterator[Figure]:
     job, target = job_on(sys.executable)
     launcher = FreshLauncher(target=target)
     default = (job.space.reference, job.space.deployment(job.space.reference))
-    plan = PairPlan(min_blocks=2, max_blocks=99)
     rows, cpu_s, timed_s = [], 0.0, 0.0
     with machine_lock():
         for _ in range(N_PAIRS):
-            a, b = (started.process for started in start_together(launcher, [default, default], parallel=2))
+            started = start_together(launcher, [default, default], parallel=2)
+            a, b = (Live(process=each.process, usual_s=[each.facts.step_s]) for each in started)
             cpu_before = time.process_time()
-            pair = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
+            pair = run_pair(
+                a, b, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0, min_passes=2, max_passes=99
+            )
             cpu_s += time.process_time() - cpu_before
             timed_s += pair.timed_s
-            a.close()
-            b.close()
+            a.process.close()
+            b.process.close()
             rows.append((pair, *_figures(pair, default[0].batch_size)))
     for pair, paired, unpaired_estimate in rows:
         low, high = (100 * (edge - 1) for edge in paired.interval())

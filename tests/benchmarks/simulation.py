@@ -29,7 +29,8 @@ from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.finals import INCUMBENT, Contender
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.pair import log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
 from tuner.measure.rounds import Rounds
@@ -245,14 +246,8 @@ def pair_errors(trace: str, seed: int) -> tuple[float, float, float, float, floa
     rng = np.random.default_rng([seed, 3])
     launcher = ReplayLauncher(_trace(trace), lambda _: ITEMS_S, rng)
     a, b = launcher.launch(DEFAULT, Deployment()), launcher.launch(DEFAULT, Deployment())
-    step_s = DEFAULT.batch_size / ITEMS_S
-    pair = measure_pair(
-        a,
-        b,
-        PairPlan(max_blocks=99),
-        step_s=(step_s, step_s),
-        enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_blocks) > 20.0,
-    )
+    both = (Live(process=each, usual_s=[DEFAULT.batch_size / ITEMS_S]) for each in (a, b))
+    pair = run_pair(*both, enough=lambda pair: pair.is_long(20.0), max_passes=99, rng=rng)
     paired = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
 
     def once(process: object) -> float:

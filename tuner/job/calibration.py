@@ -17,7 +17,8 @@ from tuner.job.request import ParsedRequest
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.noise import estimate_noise, slice_sd
-from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
@@ -117,19 +118,14 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment], slice_s: floa
                 f"the default setting {failed.status}: {failed.message}",
                 failed.hint or "make sure that the workload runs without tftune",
             )
-        a, b = started
-        assert a.facts is not None
-        assert b.facts is not None
-        return measure_pair(
-            a.process,
-            b.process,
-            PairPlan(
-                slice_s=slice_s,
-                min_blocks=1 if isinstance(launcher, CommandLauncher) else 2,
-                max_blocks=99,
-            ),
-            step_s=(a.facts.step_s, b.facts.step_s),
+        a, b = (Live(process=each.process, usual_s=[each.facts.step_s]) for each in started if each.facts is not None)
+        return run_pair(
+            a,
+            b,
             enough=lambda pair: pair.is_long(max(PAIR_S, 8 * slice_s)),
+            slice_s=slice_s,
+            min_passes=1 if isinstance(launcher, CommandLauncher) else 2,
+            max_passes=99,
         )
     except (TrialFailure, ReferenceLost) as failure:
         raise TunerError(

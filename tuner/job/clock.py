@@ -8,12 +8,13 @@ from statistics import median
 
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.trial.outcome import Slice, TrialFailure
 from tuner.trial.process import ChildProcess
 
 _SLICE_S = 0.5
-_MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
+_MAX_PASSES, _MAX_PAIR_S = 2, 8.0
 
 
 class Resized:
@@ -22,14 +23,19 @@ class Resized:
     def __init__(self, process: ChildProcess, batch_size: int) -> None:
         """Take a process that was launched with a batch size; raises TrialFailure."""
         self.process, self._batch_size = process, batch_size
-        process.ready()
+        self._step_s = process.ready().step_s
 
     def at(self, batch_size: int) -> ChildProcess:
         """Return the process, warm at a batch size; raises TrialFailure."""
         if batch_size != self._batch_size:
-            self.process.set_batch_size(batch_size)
+            self._step_s = self.process.set_batch_size(batch_size).step_s
             self._batch_size = batch_size
         return self.process
+
+    @property
+    def live(self) -> Live:
+        """Return the process as one of a pass; it is paused."""
+        return Live(process=self.process, usual_s=[self._step_s])
 
 
 class Clock:
@@ -53,7 +59,7 @@ class Clock:
         """Return how long its own step takes (s) at a batch size: the median of all slices."""
         return median(map(step_s, self._slices[batch_size]))
 
-    def time(self, other: Resized, is_late: Callable[[], bool], *, max_blocks: int = _MAX_BLOCKS) -> dict[int, float]:
+    def time(self, other: Resized, is_late: Callable[[], bool], *, max_passes: int = _MAX_PASSES) -> dict[int, float]:
         """Return how many times as long a step of another takes at each batch size, in turns with its own.
 
         Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
@@ -70,8 +76,8 @@ class Clock:
                 self._resized.at(batch_size).pause()
             except TrialFailure as failure:
                 raise ReferenceLost(failure) from failure
-            plan = PairPlan(max_blocks=max_blocks)
-            pair = measure_pair(own, other.process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
+            both = self._resized.live, other.live
+            pair = run_pair(*both, enough=lambda pair: pair.is_long(_MAX_PAIR_S), max_passes=max_passes)
             self._slices[batch_size] += pair.reference
             ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
             times[batch_size] = math.exp(-float(ratios.mean()))

@@ -26,7 +26,8 @@ from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.model.timeline import call_ns, parts_of, timelines
@@ -48,7 +49,7 @@ _FOLDER = "overheads"
 _TRACED_S, _MOST_STEPS = 0.5, 25  # of a block with the profiler
 _ROUNDS, _LONG_STEP_S = 2, 1.0  # of blocks, and one of a step that is longer
 _SLICE_S, _N_SLICES = 0.5, 3  # of a process that is compared with none; a stall in one is not the median
-_PLAN, _MAX_PAIR_S = PairPlan(min_blocks=2, max_blocks=6), 8.0
+_MIN_PASSES, _MAX_PASSES, _MAX_PAIR_S = 2, 6, 8.0
 _STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
 
 
@@ -335,9 +336,9 @@ def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | N
         slices = [own.process.slice(_SLICE_S) for _ in range(_N_SLICES)]
         own.step_s = median(map(step_s, slices))
     else:
-        steps_s = (reference.step_s, own.step_s)
-        pair = measure_pair(
-            reference.process, own.process, _PLAN, step_s=steps_s, enough=lambda pair: pair.is_long(_MAX_PAIR_S)
+        both = (Live(process=each.process, usual_s=[each.step_s]) for each in (reference, own))
+        pair = run_pair(
+            *both, enough=lambda pair: pair.is_long(_MAX_PAIR_S), min_passes=_MIN_PASSES, max_passes=_MAX_PASSES
         )
         over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size)))
         own.step_s = reference.step_s * math.exp(-over.mean)  # as if both had been timed at once

@@ -232,7 +232,7 @@ class _Climb:
                 if failure is not None:
                     return
                 clock = Clock(one, self._clock.batch_sizes)
-                times = clock.time(others[threads], self._is_late, max_blocks=1)
+                times = clock.time(others[threads], self._is_late, max_passes=1)
             except (BadInputError, TrialFailure, ReferenceLost):
                 return
         self._repeats.append(_Repeat(clock=clock, threads=threads, times=times))

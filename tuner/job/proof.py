@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from tuner.job.job import Job
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
+from tuner.measure.passes import Live
 from tuner.report.result.inspection import ProcessFinding, ProofResult
 from tuner.report.result.study import VerdictResult
 from tuner.space.deployment import Deployment
@@ -26,7 +27,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import StartResult, start_together
 from tuner.trial.outcome import ReadyReport, TrialFailure
 
-_PLAN = PairPlan(min_blocks=3, max_blocks=10)
+_MIN_PASSES, _MAX_PASSES = 3, 10
 _LEVEL = 0.95  # of all intervals together
 
 
@@ -151,14 +152,13 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
 
 
 def _measure(started: list[StartResult], level: float) -> Pair:
-    low, high = (each.process for each in started)
+    low, high = (Live(process=each.process, usual_s=[each.facts.step_s]) for each in started if each.facts is not None)
     settings = [each.setting for each in started]
 
     def enough(pair: Pair) -> bool:
         return verdict_on(_estimate(pair, settings), level=level).code is not VerdictCode.UNDECIDED
 
-    steps = [each.facts.step_s for each in started if each.facts is not None]
-    return measure_pair(low, high, _PLAN, step_s=(steps[0], steps[1]), enough=enough)
+    return run_pair(low, high, enough=enough, min_passes=_MIN_PASSES, max_passes=_MAX_PASSES)
 
 
 def _estimate(pair: Pair, settings: list[Setting]) -> Estimate:

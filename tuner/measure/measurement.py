@@ -31,7 +31,7 @@ from tuner.measure.finals import Contender
 from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.passes import Live, run_pass, whole_steps
+from tuner.measure.passes import Live, long_ones, run_pass, whole_steps
 from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
@@ -286,9 +286,10 @@ class _Together:
         n_interrupted = 0
         while self.timed:
             running = {key: each for key, each in self.live.items() if key == self.name or key not in ran}
-            done = run_pass(running, rng, self._ask_s, long_once=True, once=self.plan.once, back=back)
+            once = list(running) if self.plan.once else long_ones(running, self._ask_s)
+            done = run_pass(running, rng, self._ask_s, once=once, back=back)
             slices = {key: ran.get(key, []) + done.slices.get(key, []) for key in self.live}
-            back, ran = done.order, {}
+            back, ran = () if back else done.order, {}
             lost = next((done.failures[key] for key in (self.name, _ANCHOR) if key in done.failures), None)
             for key in done.failures.keys() & contenders.keys():
                 self.live.pop(key).process.close()

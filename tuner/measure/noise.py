@@ -5,36 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, log_ratios
+from tuner.measure.pair import Pair, log_rates, log_ratios
 from tuner.stats import noise
 from tuner.stats.estimate import Array
 
 
-def estimate_noise(
-    pairs: Sequence[Pair], objective: Objective, *, batch_size: int, block_sd: float | None = None
-) -> noise.Noise:
+def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> noise.Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
-    `block_sd` is the standard deviation of a block (log scale) if more than these pairs show it. Raises ValueError if
-    no pair has a block.
+    Raises ValueError if no pair has a block.
     """
-    measured_pairs = [pair for pair in pairs if pair.n_blocks]
-    x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]
-    sides = [map(pair.block_means, _log_rates(pair, objective, batch_size)) for pair in measured_pairs]
-    return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2], block_sd=block_sd)
+    blocks = [blocks_of(pair, objective, batch_size=batch_size) for pair in pairs if pair.n_blocks]
+    return noise.components([x for x, _ in blocks], [float(rate) for _, common in blocks for rate in common])
 
 
-def noise_alone(pair: Pair, objective: Objective, *, batch_size: int) -> noise.Noise:
-    """Return the noise that a pair of one setting with itself shows whose blocks are of new processes each.
+def blocks_of(pair: Pair, objective: Objective, *, batch_size: int) -> tuple[Array, Array]:
+    """Return (x, common) of a pair of one setting, shapes (n_blocks,).
 
-    Raises ValueError where it has no block.
+    These are the log-ratios of its blocks, and the log rates that both processes had together.
     """
-    x = log_ratios(pair, objective, batch_sizes=(batch_size, batch_size))
-    reference, candidate = map(pair.block_means, _log_rates(pair, objective, batch_size))
-    return noise.of_new_processes(x, (reference + candidate) / 2)
+    a, b = map(pair.block_means, log_rates(pair, objective, batch_sizes=(batch_size, batch_size)))
+    return a - b, (a + b) / 2
 
 
 def process_sds(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
@@ -45,14 +37,6 @@ def process_sds(studies: Sequence[Sequence[Pair]], objective: Objective) -> list
 
 def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> float:
     """Return what a slice scatters by inside its process when nothing is paired: noise and drift together."""
-    groups = [side for pair in pairs for side in _log_rates(pair, objective, batch_size)]
+    groups = [side for pair in pairs for side in log_rates(pair, objective, batch_sizes=(batch_size, batch_size))]
     df = sum(len(each) - 1 for each in groups)
     return math.sqrt(sum(float(((each - each.mean()) ** 2).sum()) for each in groups) / max(df, 1))
-
-
-def _log_rates(pair: Pair, objective: Objective, batch_size: int) -> tuple[Array, Array]:
-    """Return the log rates of the slices of the reference and of the candidate, shapes (slices,)."""
-    reference, candidate = (
-        np.array([objective.log_rate(s, batch_size) for s in side]) for side in (pair.reference, pair.candidate)
-    )
-    return reference, candidate

@@ -3,8 +3,9 @@
     A B C C B A
 
 So drift affects all of them alike, and one that is linear over a pass drops out of its means. Where a step lasts for
-several slices of the others, a process has one slice, in the middle of the pass: A B L B A. A slice that stalled is
-measured again; a pass during which the machine was suspended, or nothing ran for long, does not count.
+several slices of the others, a process has one slice, in the middle of the pass: A B L B A. Where all steps are very
+long, a pass goes there only, and the next one back. A slice that stalled is measured again. A pass during which the
+machine was suspended, or nothing ran for long, does not count.
 
 Where memory holds one process only, processes live one at a time (`tuner.trial.restarting`): each has one turn in a
 pass, of two slices, each turn is that of a new process, and every other pass goes back.
@@ -12,6 +13,7 @@ pass, of two slices, each turn is that of a new process, and every other pass go
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -33,6 +35,9 @@ from tuner.trial.outcome import Slice, TrialFailure
 
 _MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 _LONG = 2.5  # times the shortest slice of a pass
+_VERY_LONG_S = 10.0  # of a step: a pass there and back takes too much time
+MAX_INTERRUPTED = 20
+"""Passes that are measured again, before one is accepted although the machine keeps interrupting."""
 _N_REWEIGHTED = 5
 _MAD_SD = 1.4826  # of a normal distribution: its standard deviation over its median absolute deviation
 
@@ -69,37 +74,33 @@ def run_pass(
     rng: np.random.Generator,
     ask_s: Callable[[Live], float],
     *,
-    long_once: bool = False,
-    once: bool = False,
+    once: Collection[str] = (),
     one_at_a_time: bool = False,
     first: Collection[str] = (),
     back: Sequence[str] = (),
 ) -> Pass:
     """Time the live processes once there and once back; `ask_s` tells for how long (s) to ask one for a slice.
 
-    With `long_once` a process of long steps has one slice, in the middle. With `once` each has one, there only. A
-    process that fails is left to the caller, who ends it. If they live one at a time, those of the keys `first` begin,
-    as they hold memory. There only, or one at a time, `back` is the order of the pass before: this one goes back.
+    Those of the keys `once` have one slice, in the middle. A process that fails is left to the caller, who ends it.
+    `back` is the order of the pass before: this one goes back. If they live one at a time, those of the keys `first`
+    begin, as they hold memory.
     """
     done = Pass()
     slept_s = suspended_s()
-    order = [str(key) for key in rng.permutation(sorted(live))]
-    turns = order + order[::-1]
-    if one_at_a_time or once:
-        order = [key for key in reversed(back) if key in live] + [key for key in order if key not in back]
+    order = [key for key in reversed(back) if key in live]
+    order += [key for key in map(str, rng.permutation(sorted(live))) if key not in order]
+    if one_at_a_time:
         order.sort(key=lambda key: key not in first)
-        turns = order
-    elif long_once:
-        lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
-        long = [key for key in order if lasts_s[key] > _LONG * min(lasts_s.values())]
-        short = [key for key in order if key not in long]
-        turns = short + long + short[::-1]
+        turns = [key for key in order for _ in range(2)]
+    else:
+        twice = [key for key in order if key not in once]
+        turns = [*twice, *(key for key in order if key in once), *reversed(twice)]
     ran: list[Slice] = []
-    for key in turns:
+    for key, slices in itertools.groupby(turns):  # who turns around goes on without a pause
         if key in done.failures:
             continue
         try:
-            ran += _turn(live[key], ask_s(live[key]), 2 if one_at_a_time else 1, done.slices.setdefault(key, []), done)
+            ran += _turn(live[key], ask_s(live[key]), len(list(slices)), done.slices.setdefault(key, []), done)
         except TrialFailure as failure:
             done.failures[key] = failure
             del done.slices[key]
@@ -138,6 +139,13 @@ def whole_steps(slice_s: float) -> Callable[[Live], float]:
         return (max(1, round(slice_s / live.step_s)) - 0.5) * live.step_s
 
     return ask_s
+
+
+def long_ones(live: Mapping[str, Live], ask_s: Callable[[Live], float]) -> list[str]:
+    """Return the keys of those that have one slice in a pass, as it lasts for several of another or very long."""
+    lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
+    limit_s = _LONG * min(lasts_s.values())
+    return [key for key, each in live.items() if lasts_s[key] > limit_s or each.step_s > _VERY_LONG_S]
 
 
 # ---- what passes say -------------------------------------------------------------------------------------------

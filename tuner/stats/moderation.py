@@ -85,13 +85,3 @@ def half_widths(x: Array) -> Array:
         variances = np.maximum(sums[scatters] / d, moderated_variances(sums[scatters], d))
         widths[scatters] = -stdtrit(d, 0.025) * np.sqrt(variances / (d + 1))
     return np.asarray(widths)
-
-
-def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:
-    """Return the standard deviation inside groups, pooled over them and with a prior for when there are few."""
-    total, df = prior_df * prior_sd**2, prior_df
-    for group in groups:
-        if len(group) > 1:
-            total += float(np.var(group, ddof=1)) * (len(group) - 1)
-            df += len(group) - 1
-    return math.sqrt(total / df)

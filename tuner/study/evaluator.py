@@ -15,7 +15,7 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.measure.objective import rounding
 from tuner.measure.pair import Pair
-from tuner.measure.passes import Live, Pass, PassEstimates, run_pass, whole_steps
+from tuner.measure.passes import MAX_INTERRUPTED, Live, Pass, PassEstimates, long_ones, run_pass, whole_steps
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
@@ -23,18 +23,17 @@ from tuner.stats.tail import LimitStatus
 from tuner.study.history import incumbent
 from tuner.study.outputs import Outputs
 from tuner.study.plan import EvaluatorPlan
+from tuner.study.pool import LiveProcess
 from tuner.study.processes import Processes
 from tuner.study.race import RaceDecision, decide
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
 from tuner.study.turns import Running, Turns
-from tuner.study.twin import Twin
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure, way_out
 
 _RUN_AGAIN = "run the same command again: what is measured is kept"
 _USUAL_PASSES = 2  # of a trial, for what it is expected to cost
-_MAX_INTERRUPTED = 20  # accept the data in the end, even if the machine keeps suspending
 _FEW = 4  # a batch ends where no more than one in so many of its trials is left
 _REFERENCE = "reference"
 
@@ -57,7 +56,9 @@ class Evaluator:
         self._plan = plan
         self._is_time_short = is_time_short
         self._rng = np.random.default_rng([seed, 7])
-        self._twin = Twin()
+        self._twin: LiveProcess | None = None
+        """A second process of the default in the first passes of a run, which shows the noise; None once it left."""
+        self._twin_number = 0  # until the noise is taken
         self._running: dict[str, Running] = {}
         """The processes in the passes, by their numbers."""
         self._turns = Turns(space.reference, plan.objective)
@@ -94,17 +95,15 @@ class Evaluator:
         self.noise = noise or self.noise
         self._turns.recall(finished, self.noise)
         self.processes.count_from(finished)
-        self._twin = Twin()
-        self._twin.live, self._outputs.are_random = self.processes.begin()
+        self._twin, self._outputs.are_random = self.processes.begin()
+        self._twin_number = 0 if self._twin is None else self._twin.number
 
     def take_noise(self) -> tuple[Noise, Pair] | None:
         """Return the noise that the reference and its twin show, once the twin has left; None if nothing shows it."""
-        pair, batch_size = self._twin.pair, self._space.reference.batch_size
-        if self._twin.live is not None or not pair.n_blocks:
+        pair = self._turns.pair(self._twin_number)
+        if self._twin is not None or not pair.n_blocks:
             return None
-        alone = self.processes.are_alone
-        self.noise = self._twin.noise(self._turns, self._plan.objective, batch_size=batch_size, alone=alone)
-        self._twin = Twin()
+        self.noise, self._twin_number = self._turns.noise(pair, alone=self.processes.are_alone), 0
         self._turns.estimate(self.noise)
         return self.noise, pair
 
@@ -126,10 +125,10 @@ class Evaluator:
 
     def close(self) -> None:
         """End the processes that live between trials."""
-        for live in (self._twin.live, *(each.live for each in self._running.values())):
+        for live in (self._twin, *(each.live for each in self._running.values())):
             if live is not None:
                 live.process.close()
-        self._running, self._twin = {}, Twin()
+        self._running, self._twin, self._twin_number = {}, None, 0
         self.processes.close()
 
     # ---- one batch -------------------------------------------------------------------------------------------
@@ -147,12 +146,13 @@ class Evaluator:
             n_lost = n_interrupted = 0
             order: list[str] = []
             while any(each.trial is not None for each in running.values()):
-                reference = self._reference()
+                live = {_REFERENCE: self._reference(), **{key: each.timed for key, each in running.items()}}
+                ask_s = whole_steps(self.processes.stretch * self._plan.slice_s)
                 done = run_pass(
-                    {_REFERENCE: reference, **{key: each.timed for key, each in running.items()}},
+                    live,
                     self._rng,
-                    whole_steps(self.processes.stretch * self._plan.slice_s),
-                    long_once=True,
+                    ask_s,
+                    once=long_ones(live, ask_s),
                     one_at_a_time=self.processes.are_alone,
                     first=[key for key, each in running.items() if each.trial is not None and not each.passes],
                     back=order,
@@ -163,7 +163,7 @@ class Evaluator:
                     self._lose_reference(done.failures[_REFERENCE], running, is_last=n_lost > 1)
                 for key in [key for key in done.failures if key != _REFERENCE]:
                     yield from self._failed(running.pop(key), done.failures[key], waiting, is_alone=is_alone)
-                if done.interrupted is not None and n_interrupted < _MAX_INTERRUPTED:
+                if done.interrupted is not None and n_interrupted < MAX_INTERRUPTED:
                     n_interrupted += 1
                     for each in running.values():
                         each.interruptions.append(done.interrupted)
@@ -226,17 +226,16 @@ class Evaluator:
 
     def _start(self, settings: Sequence[Setting], *, keep_for: Sequence[Setting] = ()) -> dict[Setting, TrialFailure]:
         """Start what the wanted settings need; return the failures of those that did not start."""
-        if self._twin.live is not None and self._space.reference in settings:
-            self.processes.put(self._twin.live, keep_for=settings)
+        if self._twin is not None and self._space.reference in settings:
+            self.processes.put(self._twin, keep_for=settings)
         return self.processes.start(settings, keep_for=keep_for)
 
     def _let_run_along(self, running: dict[str, Running], best: Trial | None) -> None:
         """Let the twin run along if the default has no trial in this batch, and the incumbent if it is alive."""
         if self.processes.are_alone:  # who runs along takes time, and not memory alone
             return
-        live = self._twin.live
-        if live is not None and str(live.number) not in running:
-            running[str(live.number)] = Running.along(live)
+        if self._twin is not None and str(self._twin.number) not in running:
+            running[str(self._twin.number)] = Running.along(self._twin)
         if best is None or len(running) > self.n_together():
             return
         live = self.processes.take(best.setting)
@@ -276,7 +275,8 @@ class Evaluator:
     def _failed(self, each: Running, failure: TrialFailure, waiting: list[Trial], *, is_alone: bool) -> Iterator[Trial]:
         """End a process that failed; yield its trial, unless it may fit alone."""
         each.live.process.close()
-        self._twin.leave(each.live)
+        if each.live is self._twin:
+            self._twin = None
         if each.trial is None:
             return
         if self._may_fit_alone(failure, is_alone=is_alone):
@@ -293,8 +293,9 @@ class Evaluator:
         if failure.status is not Status.OOM:
             return False
         had_others = self.processes.end_waiting()
-        if had_others and not self._twin.pair.n_blocks:
-            self._twin = Twin()  # it was among them
+        if had_others and self._twin is not None and str(self._twin.number) not in self._running:
+            self._twin.process.close()  # it waited, too
+            self._twin = None
         return had_others or not is_alone
 
     # ---- one pass --------------------------------------------------------------------------------------------
@@ -314,8 +315,6 @@ class Evaluator:
             each.slices += slices
             each.interruptions += done.repeated
             self._turns.add(each.live.number, each.live.setting, slices, has_trial=each.trial is not None)
-            if self._twin.is_in(each.live) and own is not None:
-                self._twin.add(own, slices)
 
     def _best(self, finished: Sequence[Trial]) -> Trial | None:
         posterior = posterior_means(
@@ -328,7 +327,7 @@ class Evaluator:
         plan, n = self._plan, each.n_passes
         if n < self.processes.min_passes:
             return False
-        if self._twin.is_in(each.live):  # what it shows is the noise of all
+        if each.live is self._twin:  # what it shows is the noise of all
             is_known = n >= plan.calibration_passes or each.timed_s >= plan.calibration_s / 2
             return is_known or self._is_time_short()
         if each.trial is None:
@@ -396,5 +395,6 @@ class Evaluator:
 
     def _put_back(self, each: Running) -> None:
         """Keep a process that has left the passes, for other batch sizes."""
-        self._twin.leave(each.live)
+        if each.live is self._twin:
+            self._twin = None
         self.processes.put(each.live, keep_for=[])
