@@ -358,12 +358,12 @@ def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
     bench = Evaluator(space, launcher, EvaluatorPlan())
     bench.begin([])
     fast = setting(inter_op=2, intra_op=8, batch_size=8)
-    before = bench.cost_s(fast.with_values(batch_size=16))
+    before = bench.processes.cost_s(fast.with_values(batch_size=16))
     start_s = bench.processes.start_s / 2
     list(bench.measure([Trial(number=0, setting=fast, status=Status.OK)], []))
-    after = bench.cost_s(fast.with_values(batch_size=16))
+    after = bench.processes.cost_s(fast.with_values(batch_size=16))
     assert before - after == pytest.approx(start_s)
-    assert bench.cost_s(fast.with_values(batch_size=64)) > after
+    assert bench.processes.cost_s(fast.with_values(batch_size=64)) > after
     bench.close()
 
 
@@ -663,3 +663,26 @@ def test_a_default_that_memory_does_not_hold_even_alone_is_an_error_with_a_hint(
         bench.begin([])
     bench.close()
     assert launcher.live == 0
+
+
+def test_a_batch_ends_when_a_proof_is_due(space: Space) -> None:
+    """Two passes are enough to begin the finals of what is far ahead; without that, noise asks for more."""
+    settings = [setting(inter_op=n, intra_op=8, batch_size=8) for n in (1, 2, 4)]
+
+    def n_passes(is_due: Callable[[Trial, Estimate], bool]) -> list[int]:
+        launcher = ScriptedLauncher(rate=lambda s: 20.0 * (1 + 2 * (s == settings[2])), noise=0.08, seed=5)
+        bench = Evaluator(space, launcher, EvaluatorPlan(), is_proof_due=is_due)
+        bench.begin([])
+        done = list(bench.measure(batch(*settings), []))
+        bench.close()
+        return [trial.n_blocks for trial in sorted(done, key=lambda each: each.number)]
+
+    asked: list[tuple[Setting, float]] = []
+
+    def is_due(trial: Trial, log_ratio: Estimate) -> bool:
+        asked.append((trial.setting, log_ratio.mean))
+        return trial.setting == settings[2] and log_ratio.interval()[0] > 1.5
+
+    assert max(n_passes(is_due)) == 2
+    assert max(n_passes(lambda *_: False)) > 2
+    assert dict(asked)[settings[2]] == pytest.approx(math.log(3), abs=0.3)

@@ -7,7 +7,7 @@ incumbent's process runs along if it is alive: so the best is known better while
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from tuner.measure.pair import Pair
 from tuner.measure.passes import MAX_INTERRUPTED, Live, Pass, PassEstimates, long_ones, run_pass, whole_steps
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import LimitStatus
 from tuner.study.history import incumbent
@@ -33,7 +34,6 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure, way_out
 
 _RUN_AGAIN = "run the same command again: what is measured is kept"
-_USUAL_PASSES = 2  # of a trial, for what it is expected to cost
 _FEW = 4  # a batch ends where no more than one in so many of its trials is left
 _REFERENCE = "reference"
 
@@ -48,13 +48,17 @@ class Evaluator:
         plan: EvaluatorPlan,
         *,
         is_time_short: Callable[[], bool] = lambda: False,
+        is_proof_due: Callable[[Trial, Estimate], bool] = lambda *_: False,
         seed: int = 0,
     ) -> None:
-        """`is_time_short` tells that time is short: a trial then ends after one pass."""
+        """`is_time_short` tells that time is short: a trial then ends after one pass.
+
+        `is_proof_due` tells of a trial and its log-ratio to the default that its finals should begin: all end then.
+        """
         self._space = space
         self._launcher = launcher
         self._plan = plan
-        self._is_time_short = is_time_short
+        self._is_time_short, self._is_proof_due = is_time_short, is_proof_due
         self._rng = np.random.default_rng([seed, 7])
         self._twin: LiveProcess | None = None
         """A second process of the default in the first passes of a run, which shows the noise; None once it left."""
@@ -70,20 +74,6 @@ class Evaluator:
     def estimates(self) -> PassEstimates | None:
         """Return what all passes say of the settings; None before the first."""
         return self._turns.estimates
-
-    def cost_s(self, setting: Setting, *, n_passes: int = _USUAL_PASSES) -> float:
-        """Return about how long (s) a trial of a setting will take, with its start unless a process is there.
-
-        Its slices, and its part of the reference's.
-        """
-        reference_step_s, slice_s = self.processes.step_s, self._plan.slice_s
-        step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
-        own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
-        start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.n_parallel_starts
-        if self.processes.are_alone:  # a process of each a pass
-            return 2 * n_passes * (self.processes.start_s + slice_s) + self._plan.warm_up_steps * step_s
-        shared_s = reference_s / self._plan.n_together
-        return start_s + self._plan.warm_up_steps * step_s + 2 * n_passes * (own_s + shared_s)
 
     def n_together(self) -> int:
         """Return how many trials are to be timed together: as many as memory holds, in a pass that is not too long."""
@@ -172,8 +162,10 @@ class Evaluator:
                 self._turns.estimate(self.noise)
                 done_keys = [key for key, each in running.items() if self._is_done(each, running, best)]
                 left = [key for key, each in running.items() if each.trial is not None and key not in done_keys]
-                if len(left) <= len(trials) // _FEW and all(running[key].n_passes > 1 for key in left):
-                    done_keys += left  # the best of them runs along with those that come next
+                # The best of them runs along with those that come next.
+                is_over = len(left) <= len(trials) // _FEW or self._is_any_proof_due(running)
+                if is_over and all(running[key].n_passes > 1 for key in left):
+                    done_keys += left
                 for key in done_keys:
                     each = running.pop(key)
                     finished_trial = None if each.trial is None else self._finished(each)
@@ -336,6 +328,14 @@ class Evaluator:
         is_over = n >= plan.max_passes or each.timed_s * (1 + 1 / n) > longest_s
         each.decision = self._decision(each, running, best)
         return is_over or self._is_time_short() or each.decision is not RaceDecision.CONTINUE
+
+    def _is_any_proof_due(self, running: Mapping[str, Running]) -> bool:
+        """Return whether the finals of a trial under way should begin."""
+        now, trials = self.estimates, [each.trial for each in running.values() if each.trial is not None]
+        if now is None:
+            return False
+        ran = [trial for trial in trials if trial.eligible and trial.setting in now.settings]
+        return any(self._is_proof_due(t, now.between(t.setting, self._space.reference)) for t in ran)
 
     def _decision(self, each: Running, running: dict[str, Running], best: Trial | None) -> RaceDecision:
         """Return what the race says of a trial, against the best of the finished ones and of those that run."""

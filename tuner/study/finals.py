@@ -19,6 +19,7 @@ from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.estimate import Estimate
 from tuner.study.budget import Countdown
 from tuner.study.contenders import choose_contenders, group_contenders
 from tuner.study.events import Events
@@ -128,14 +129,21 @@ class Finals:
             proven = f"{verdict.speedup:.2f}× [{verdict.low:.2f}–{verdict.high:.2f}]"
             self.events.stage(f"proven so far: {names[key]}, {proven}; Ctrl-C ends the search with it")
 
+    def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
+        """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
+        key = _GROUPS if trial.is_group else _ONE
+        return key not in self.tests and self._is_far(log_ratio)
+
     def _is_far_ahead(self, best: Trial, trials: Sequence[Trial]) -> bool:
         """Return whether a few rounds are likely to prove a setting."""
-        noise = self.history.noise()
-        estimates = [each.known(noise.process_sd) for each in trials if each.setting == best.setting]
-        lows = [math.log(max(each.interval()[0], 1e-9)) for each in estimates if each is not None]
+        estimates = [each.known(self.history.noise().process_sd) for each in trials if each.setting == best.setting]
+        return any(each is not None and self._is_far(each) for each in estimates)
+
+    def _is_far(self, log_ratio: Estimate) -> bool:
+        """Return whether a log-ratio is surely beyond what a few rounds are likely to find."""
         slices = self.lived_plan().independent_slices
-        gain = noise.detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
-        return bool(lows) and max(lows) > _FAR * math.log1p(gain)
+        gain = self.history.noise().detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
+        return math.log(max(log_ratio.interval()[0], 1e-9)) > _FAR * math.log1p(gain)
 
     def _is_proven(self, key: str) -> bool:
         """Return whether finals have shown a setting to be better than the default."""

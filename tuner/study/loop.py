@@ -74,6 +74,7 @@ class Search:
             launcher,
             plan.evaluation,
             is_time_short=lambda: self._time.is_short_of(self._finals.reserve_s()),
+            is_proof_due=lambda trial, log_ratio: self._finals.is_due(trial, log_ratio),
             seed=seed,
         )
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
@@ -147,7 +148,7 @@ class Search:
 
     def _least_s(self, setting: Setting) -> float:
         """Return about how long (s) the shortest trial of a setting takes."""
-        return self._evaluator.cost_s(setting, n_passes=self._evaluator.processes.min_passes)
+        return self._evaluator.processes.cost_s(setting, n_passes=self._evaluator.processes.min_passes)
 
     def _overruns(self, needed_s: float) -> bool:
         """Return whether what takes so long (s) would overrun the time budget by more than it may."""
@@ -277,7 +278,7 @@ class Search:
 
         The baselines are measured even where they overrun the budget a little; beyond that, the default is.
         """
-        proposal = self._sampler.propose(self._record.study, cost_s=self._evaluator.cost_s)
+        proposal = self._sampler.propose(self._record.study, cost_s=self._evaluator.processes.cost_s)
         if proposal is None:
             self._end = EndReason.SPACE, "every setting of the search space was tried"
             return True

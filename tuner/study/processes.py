@@ -24,6 +24,8 @@ _ROOMY_BYTES = 4 << 30  # with this much free memory, the first processes start 
 _MIN_PASSES_ALONE = 2  # of a trial whose processes live one at a time: a single one says nothing of their scatter
 _LONGER_ALONE = 2.0  # are their slices, as they take so much longer to start
 
+_USUAL_PASSES = 2  # of a trial, for what it is expected to cost
+
 
 class Processes:
     """Starts processes as memory allows, keeps them, and knows the one that is the reference."""
@@ -167,6 +169,20 @@ class Processes:
     def record_memory(self, setting: Setting, memory_bytes: int | None) -> None:
         """Take note of what the processes of a setting were seen to hold."""
         self._memory_bytes = max(self._memory_bytes, (memory_bytes or 0) // self._size(setting))
+
+    def cost_s(self, setting: Setting, *, n_passes: int = _USUAL_PASSES) -> float:
+        """Return about how long (s) a trial of a setting will take, with its start unless a process is there.
+
+        Its slices, and its part of the reference's.
+        """
+        reference_step_s, slice_s = self.step_s, self._plan.slice_s
+        step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
+        own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
+        start_s = 0.0 if setting in self else self.start_s / self._plan.n_parallel_starts
+        if self.are_alone:  # a process of each a pass
+            return 2 * n_passes * (self.start_s + slice_s) + self._plan.warm_up_steps * step_s
+        shared_s = reference_s / self._plan.n_together
+        return start_s + self._plan.warm_up_steps * step_s + 2 * n_passes * (own_s + shared_s)
 
     def start(self, wanted: Sequence[Setting], *, keep_for: Sequence[Setting] = ()) -> dict[Setting, TrialFailure]:
         """Start what the wanted settings need, and a new reference before them if it is time for one.
