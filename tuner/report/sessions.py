@@ -9,6 +9,7 @@ from datetime import datetime
 
 from msgspec import structs
 
+from tuner.measure.finals import ONE_PROCESS
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.report.result.study import PooledResult, SessionResult, VerdictResult
 from tuner.space.setting import Setting
@@ -62,7 +63,11 @@ def closest_s(sessions: Sequence[Session]) -> float | None:
 
 
 def _estimate(estimates: FinalsEstimates, setting: Setting, default_name: str) -> Estimate | None:
-    """Return the log-ratio of a setting to the default in finals; None where either did not run."""
-    name = next((c.names[0] for c in estimates.contenders if c.setting == setting), None)
+    """Return the log-ratio of a setting to the default in finals; None where either did not run.
+
+    The best of one process beside several ran in the same rounds as in the finals of its own.
+    """
+    own = (c.names[0] for c in estimates.contenders if c.setting == setting and ONE_PROCESS not in c.names)
+    name = next(own, None)
     default = next((c.names[0] for c in estimates.contenders if default_name in c.names), None)
     return None if name is None or default is None else estimates.log_ratio(default, name)
