@@ -108,6 +108,8 @@ class Finals:
 
     def prove(self) -> None:
         """Begin the finals of what is far ahead, in a few rounds: then it is proven early."""
+        if not self._holds_two():
+            return
         best, group = self.history.incumbent(), self.history.best_group()
         begun: dict[str, Sequence[Contender]] = {}
         if group is not None and _GROUPS not in self.tests and self._is_far_ahead(group, self.history.groups):
@@ -132,7 +134,12 @@ class Finals:
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
         key = _GROUPS if trial.is_group else _ONE
-        return key not in self.tests and self._is_far(log_ratio)
+        return key not in self.tests and self._holds_two() and self._is_far(log_ratio)
+
+    def _holds_two(self) -> bool:
+        """Return whether memory holds two processes beside those of the search, as far as that is known."""
+        resident = self._resident()
+        return resident is None or resident > 1
 
     def _is_far_ahead(self, best: Trial, trials: Sequence[Trial]) -> bool:
         """Return whether a few rounds are likely to prove a setting."""
@@ -246,7 +253,9 @@ class Finals:
             primary_time=1.0 if key == _GROUPS else PRIMARY_TIME,
             leaves_time=key == _GROUPS,
         )
-        self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=self.record.get(key))
+        # Of this run the finals that it holds last are kept.
+        earlier = self.record.get(key) if begun is None else self._keepers[key].earlier
+        self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=earlier)
         return test
 
     def _rounds(self, contenders: Sequence[Contender]) -> Rounds:
