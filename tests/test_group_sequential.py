@@ -200,6 +200,19 @@ def test_tests_have_rounds_in_common_and_each_contender_runs_once() -> None:
     assert len(common.held) == max(len(several.rounds), len(one.rounds))
 
 
+def test_equal_settings_both_run() -> None:
+    """A against A: each has a process of its own, and the test ends."""
+    launcher = ScriptedLauncher(rate=lambda _: 20.0, noise=0.02)
+    common = rounds_of(launcher, budget_s=120.0)
+    same = [Contender(names=(name,), setting=SLOW, deployment=Deployment()) for name in ("b", "a")]
+    finals_test = SequentialTest(contenders=same, common=common, objective=Objective.THROUGHPUT)
+    finals_test.run()
+    assert finals_test.end_reason
+    assert sorted(finals_test.rounds[0].slices) == ["a", "b"]
+    assert finals_test.rounds[0].slices["a"] != finals_test.rounds[0].slices["b"]
+    assert launcher.now() <= 120.0
+
+
 def test_what_is_decided_waits_for_what_is_not_and_ends_with_the_time() -> None:
     rates = {FAST: 20.0, SLOW: 20.0, THIRD: 30.0}
     launcher = ScriptedLauncher(rate=rates.__getitem__, noise=0.1)

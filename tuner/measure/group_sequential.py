@@ -326,7 +326,7 @@ def hold_rounds(
         undecided = [test for test in open_tests if test.is_open]
         if undecided and left_s is not None and total_s is not None and left_s > _NARROWING * total_s:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
-        contenders = in_common([c for test in open_tests for c in test.active_contenders()])
+        contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with
             test.open_tests(rival for rival in test.contenders[1:] if is_among(rival, contenders))
         held = common.hold(contenders, fresh=any(test.needs_fresh for test in open_tests))

@@ -70,13 +70,12 @@ class Rounds:
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)
 
 
-def in_common(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return one contender of each setting and deployment, in order."""
-    distinct: list[Contender] = []
-    for contender in contenders:
-        if not is_among(contender, distinct):
-            distinct.append(contender)
-    return distinct
+def in_common(of_tests: Sequence[Sequence[Contender]]) -> list[Contender]:
+    """Return the contenders of several tests, one for each setting and deployment that more than one of them has."""
+    contenders: list[Contender] = []
+    for of_test in of_tests:  # the two of one test may be equal, as in A against A
+        contenders += [each for each in of_test if not is_among(each, contenders)]
+    return contenders
 
 
 def is_among(contender: Contender, others: Sequence[Contender]) -> bool:
@@ -86,10 +85,13 @@ def is_among(contender: Contender, others: Sequence[Contender]) -> bool:
 
 def part_of(held: Round, ran: Sequence[Contender], contenders: Sequence[Contender]) -> Round:
     """Return what a round, in which `ran` took part, says of these contenders, under their own names."""
-    names = {other.names[0]: c.names[0] for c in contenders for other in ran if _is_same(c, other)}
+    names: dict[str, str] = {}
+    for own in contenders:
+        same = [other.names[0] for other in ran if _is_same(own, other)]
+        names |= {own.names[0]: own.names[0] if own.names[0] in same else same[0]} if same else {}
 
     def renamed(by_name: Mapping[str, Any]) -> dict[str, Any]:
-        return {names[name]: value for name, value in by_name.items() if name in names}
+        return {own: by_name[name] for own, name in names.items() if name in by_name}
 
     return replace(
         held,

@@ -79,7 +79,7 @@ class Finals:
         contenders = self._contenders()[:2]
         group = self.history.best_group()
         if group is not None and not self._is_proven(_GROUPS):
-            contenders = in_common([*contenders, *group_contenders(group.setting, None, self.space)])
+            contenders = in_common([contenders, group_contenders(group.setting, None, self.space)])
         if len(contenders) < 2:
             return 0.0
         costs = self._costs(contenders)
@@ -191,13 +191,13 @@ class Finals:
         going_on = {key: test for key, test in tests.items() if not test.end_reason}
         if going_on:
             names = [self._name(key, test.contenders[0]) for key, test in going_on.items()]
-            n_rivals = len(in_common([c for t in going_on.values() for c in t.contenders])) - len(going_on) - 1
+            n_rivals = len(in_common([t.contenders for t in going_on.values()])) - len(going_on) - 1
             self.events.stage(
                 f"finals: {' and '.join(names)} against {self.space.default}"
                 + (f", then against {n_rivals} more" if n_rivals > 0 else "")
                 + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
             )
-            firsts = [c for test in going_on.values() for c in test.contenders[:2]]
+            firsts = [test.contenders[:2] for test in going_on.values()]
             hold_rounds(list(going_on.values()), self._rounds(in_common(firsts)), self._keeping(going_on))
         if _ONE not in contenders:
             raise self._nothing_to_hold()
