@@ -254,8 +254,14 @@ def log_rates(
     NaN where a contender did not run in a round. One that failed in more than half of its rounds is left out, with no
     figure: so a bad start costs a round, and a setting that does not run costs only itself.
     """
+    return mean_log_rates(rounds, contenders, slice_log_rates(rounds, contenders, objective))
+
+
+def mean_log_rates(
+    rounds: Sequence[Round], contenders: Sequence[Contender], of_slices: Sequence[dict[str, Array]]
+) -> tuple[list[str], Array]:
+    """Return what `log_rates` does, from what `slice_log_rates` returns of the same rounds."""
     counted = [r for r in rounds if not r.interruptions]
-    of_slices = slice_log_rates(rounds, contenders, objective)
     all_names = [contender.names[0] for contender in contenders]
     ran = {name: sum(name in r.slices for r in counted) for name in all_names}
     failed = {name: sum(name in r.failures for r in counted) for name in all_names}

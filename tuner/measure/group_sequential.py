@@ -89,7 +89,6 @@ class SequentialTest:
     """Whether one round of fresh interpreters contradicts the forked ones. Drift may cause that, so the next round uses
     fresh interpreters too.
     """
-    _total_s: float | None = None
 
     @property
     def n_rounds(self) -> int:
@@ -124,14 +123,13 @@ class SequentialTest:
 
     def begin(self) -> None:
         """Open the primary comparison, or go on with what is open."""
-        self._total_s = self.common.left_s()
         self.open_tests([self.contenders[1]])
         if self.end_reason == "decided" and self._primary.is_wide(self.half_width):
             self.end_reason = ""
         if self.end_reason == "decided" and len(self.pairwise) < len(self.contenders) - 1:
             self.end_reason = ""  # there are rivals that were not here before
             self.open_tests(self._worthwhile_rivals())
-            if not any(each.is_open for each in self.pairwise.values()):
+            if not self.is_open:
                 self.end_reason = "time"
 
     def look(self) -> None:
@@ -159,7 +157,7 @@ class SequentialTest:
     @property
     def is_open(self) -> bool:
         """Return whether any comparison that was begun is undecided."""
-        return not self.end_reason and any(match.is_open for match in self.pairwise.values())
+        return any(match.is_open for match in self.pairwise.values())
 
     def active_contenders(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open, or the interval of the primary too wide."""
@@ -173,17 +171,16 @@ class SequentialTest:
 
         Others begin once those that were begun are decided.
         """
-        open_ones = [match for match in self.pairwise.values() if match.is_open]
         if len(self.pairwise) == len(self.contenders) - 1:
             return False
-        if not open_ones:
+        if not self.is_open:
             return True
         if len(self.pairwise) > 1:
             return False
-        left_s = self.common.left_s()
-        if self._total_s is None or left_s is None:
+        left_s, total_s = self.common.left_s(), self.common.total_s
+        if total_s is None or left_s is None:
             return len(self.rounds) >= self.primary_time * self.common.plan.max_rounds
-        return left_s <= (1 - self.primary_time) * self._total_s
+        return left_s <= (1 - self.primary_time) * total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of.
@@ -240,7 +237,7 @@ class SequentialTest:
             self.end_reason = "time"
         elif n_rounds >= max_rounds:
             self.end_reason = "rounds"
-        if self.end_reason and not any(each.is_open for each in self.pairwise.values()):
+        if self.end_reason and not self.is_open:
             self.end_reason = self._end_reason()
 
     def alpha_of(self, pairwise_test: PairwiseTest) -> float:
@@ -276,7 +273,7 @@ class SequentialTest:
     # ---- fresh and forked -------------------------------------------------------------------------------------
 
     def contradicts_forks(self) -> bool:
-        """Return whether forked processes differ from fresh ones; those of one round alone make the next one fresh."""
+        """Return whether forked processes differ from fresh ones; one fresh round alone makes the next one fresh."""
         counted = [round_ for round_ in self.rounds if not round_.interruptions]
         fresh, forked = (
             self._primary_log_ratios([r for r in counted if r.fresh is is_fresh]) for is_fresh in (True, False)
@@ -315,16 +312,17 @@ def hold_rounds(
 
     `n_rounds` are held at most: what is open then can go on in another call.
     """
+    n_before = len(common.held)
+    common.total_s = common.left_s()
     for test in tests:
         test.begin()
-    n_before, total_s = len(common.held), common.left_s()
     while n_rounds is None or len(common.held) < n_before + n_rounds:
         open_tests = [test for test in tests if not test.end_reason]
         if not open_tests:
             break
         left_s = common.left_s()
         undecided = [test for test in open_tests if test.is_open]
-        if undecided and left_s is not None and total_s is not None and left_s > _NARROWING * total_s:
+        if undecided and left_s is not None and common.total_s is not None and left_s > _NARROWING * common.total_s:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with

@@ -31,7 +31,7 @@ from tuner.measure.finals import Contender
 from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.passes import Live, long_ones, run_pass, whole_steps
+from tuner.measure.passes import MAX_INTERRUPTED, Live, long_ones, run_pass, whole_steps
 from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
@@ -43,7 +43,6 @@ MAX_PASS_S = 20.0
 """A pass in which all had two slices, and which would last longer (s), has one of each."""
 MAX_ANCHOR_S = 20.0  # of the anchor beside long steps
 _ANCHOR = "anchor"
-_MAX_INTERRUPTED = 20  # accept the data in the end, even if the machine keeps suspending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +294,7 @@ class _Together:
                 self.live.pop(key).process.close()
                 del self.timed[key]
                 self.ended(Measurement.failed(contenders[key], done.failures[key]))
-            counts = done.interrupted is None or n_interrupted == _MAX_INTERRUPTED
+            counts = done.interrupted is None or n_interrupted == MAX_INTERRUPTED
             n_interrupted += not counts
             for key, each in list(self.timed.items()):
                 each.interruptions.extend(

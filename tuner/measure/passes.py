@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -106,10 +106,7 @@ def run_pass(
             del done.slices[key]
     # One at a time, processes start meanwhile; one that failed made the others wait.
     gap = None if one_at_a_time or done.failures else interruption.idle(ran, "a pass")
-    interrupted = interruption.suspended(suspended_s() - slept_s) or gap
-    return Pass(
-        slices=done.slices, failures=done.failures, repeated=done.repeated, interrupted=interrupted, order=order
-    )
+    return replace(done, interrupted=interruption.suspended(suspended_s() - slept_s) or gap, order=order)
 
 
 def _turn(live: Live, ask_s: float, n: int, slices: list[Slice], done: Pass) -> list[Slice]:

@@ -40,7 +40,7 @@ class FinalsEstimates:
     noise: Noise | None = None
     """What is known of the noise beside these rounds; None in finals of earlier versions."""
     prior: Prior | None = None
-    """What those of some earlier versions believed that the log-ratio of one round scatters by."""
+    """What finals of some earlier versions believed that the log-ratio of one round scatters by."""
     rounds: Sequence[Round] = ()
     of_slices: Sequence[dict[str, Array]] = ()
     """The log rates of their slices (see `tuner.measure.finals.slice_log_rates`)."""
@@ -59,7 +59,8 @@ class FinalsEstimates:
         prior: Prior | None = None,
     ) -> FinalsEstimates:
         """Return what rounds say of contenders."""
-        names, y = finals.log_rates(rounds, contenders, objective)
+        of_slices = finals.slice_log_rates(rounds, contenders, objective)
+        names, y = finals.mean_log_rates(rounds, contenders, of_slices)
         counted = [each for each in rounds if not each.interruptions]
         slices = {name: [each for round_ in counted for each in round_.slices.get(name, ())] for name in names}
         return cls(
@@ -73,7 +74,7 @@ class FinalsEstimates:
             noise=noise,
             prior=prior,
             rounds=rounds,
-            of_slices=[] if noise is None else finals.slice_log_rates(rounds, contenders, objective),
+            of_slices=of_slices,
         )
 
     def log_ratio(self, a: str, b: str) -> Estimate | None:

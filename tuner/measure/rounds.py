@@ -32,6 +32,8 @@ class Rounds:
     fork_launchers: Sequence[Launcher] = ()
     notify: Notify = lambda _: None
     held: list[Round] = field(default_factory=list)
+    total_s: float | None = None
+    """The time that was left (s) when these rounds were begun, or went on."""
     n_together: int = 2
     """How many contenders the next round has, as far as is known."""
     _round_s: dict[int, float] = field(default_factory=dict)

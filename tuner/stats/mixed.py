@@ -40,7 +40,8 @@ Numbers = NDArray[np.intp]
 
 _PASS_SD = 10.0  # τ: log scale, more than any machine changes by
 _USUAL_SDS = 2.5  # a residual beyond so many standard deviations counts for less, by the square of the excess
-_N_REWEIGHTED = 4
+N_REWEIGHTED = 4
+"""How often weights and what they weigh are worked out in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,12 @@ def contrasts(
     return Contrasts(mean=mean, covariance=covariance, sd=math.sqrt(variance), df=df)
 
 
+def weights_of(residuals: Array, variance: float) -> Array:
+    """Return what residuals (n,) of a variance count for: 1, or less if they are beyond 2.5 standard deviations."""
+    usual = _USUAL_SDS**2 * variance  # the largest square that is
+    return usual / np.maximum(residuals**2, usual) if usual else np.ones_like(residuals)
+
+
 def _times_inverse(X: Array, precision: Array, process: Numbers, process_variance: float) -> Array:
     """Return V⁻¹ X, shape (n, q): by the formula of Sherman and Morrison for each process."""
     weighted = precision[:, None] * X
@@ -105,7 +112,7 @@ def _residual_variance(
     """Return the weights w (n,), the moderated σ² and its degrees of freedom; `cell` (n,) is a candidate's process."""
     X = np.hstack([np.eye(int(cell.max()) + 1)[cell], np.eye(int(in_pass.max()) + 1)[in_pass]])
     w = np.ones(len(y))
-    for _ in range(_N_REWEIGHTED):
+    for _ in range(N_REWEIGHTED):
         root = np.sqrt(w)
         coefficients, _, rank, _ = np.linalg.lstsq(root[:, None] * X, root * y, rcond=None)
         residuals = y - X @ coefficients
@@ -114,7 +121,7 @@ def _residual_variance(
             break
         variance = (prior_df * prior_sd**2 + float((w * residuals**2).sum())) / (prior_df + df)
         # A value that few others hold in place moves the fit, and shows a part of its deviation alone.
-        w = np.minimum(1.0, _USUAL_SDS**2 * variance * (df / len(y)) / np.maximum(residuals**2, 1e-30))
+        w = weights_of(residuals, variance * df / len(y))
     else:
         return w, variance, prior_df + df
     return np.ones(len(y)), prior_sd**2, prior_df

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from tuner.stats.estimate import Array, Estimate, estimate
+from tuner.stats.mixed import N_REWEIGHTED, weights_of
 from tuner.stats.moderation import Prior, moderated_variances
 
 # The prior before anything is measured on this machine, and its weight (degrees of freedom).
@@ -40,8 +41,6 @@ _POWER = 0.9
 # themselves say what s₀² is, 129 rounds of ResNet-50 and MobileNetV2 give c from 0.85 to 1.6, and d₀ of 3 or more.
 _ROUND_SD_FACTOR, _EARLIER_DF, _MOST_DF = 1.2, 1.0, 4.0
 _PROCESS_DF = 1.0  # processes of an incumbent may differ more than those of the default do, by which σ_p is known
-_USUAL_SDS = 2.5  # a pass beyond so many standard deviations counts for less, by the square of the excess
-_N_REWEIGHTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +156,9 @@ def _pass_weights(passes: Sequence[Array]) -> list[Array]:
     """Return the weights w_r of each round's passes, shapes (m_r,)."""
     d = np.concatenate(passes)
     w = np.ones_like(d)
-    for _ in range(_N_REWEIGHTED):
+    for _ in range(N_REWEIGHTED):
         residuals = d - (w * d).sum() / w.sum()
-        usual = _USUAL_SDS**2 * (w * residuals**2).sum() / max(len(d) - 1, 1)  # the largest square that is usual
-        w = usual / np.maximum(residuals**2, usual) if usual else w
+        w = weights_of(residuals, (w * residuals**2).sum() / max(len(d) - 1, 1))
     return np.split(w, np.cumsum([len(of_round) for of_round in passes])[:-1])
 
 

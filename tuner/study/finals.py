@@ -125,7 +125,7 @@ class Finals:
             f"{' and '.join(names.values())} {verb} far ahead of {self.space.default}, so the proof comes first"
         )
         tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
-        hold_rounds(list(tests.values()), self._rounds([]), self._keeping(tests), n_rounds=_EARLY_ROUNDS)
+        hold_rounds(list(tests.values()), self._rounds(), self._keeping(tests), n_rounds=_EARLY_ROUNDS)
         for key in filter(self._is_proven, tests):
             verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
             proven = f"{verdict.speedup:.2f}× [{verdict.low:.2f}–{verdict.high:.2f}]"
@@ -134,10 +134,10 @@ class Finals:
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
         key = _GROUPS if trial.is_group else _ONE
-        return key not in self.tests and self._holds_two() and self._is_far(log_ratio)
+        return key not in self.tests and self._is_far(log_ratio) and self._holds_two()
 
     def _holds_two(self) -> bool:
-        """Return whether memory holds two processes beside those of the search, as far as that is known."""
+        """Return whether memory holds two processes more than the search has, as far as that is known."""
         resident = self._resident()
         return resident is None or resident > 1
 
@@ -148,9 +148,12 @@ class Finals:
 
     def _is_far(self, log_ratio: Estimate) -> bool:
         """Return whether a log-ratio is surely beyond what a few rounds are likely to find."""
+        low = log_ratio.interval()[0]
+        if low <= 1:  # as mostly: the noise need not be read for it
+            return False
         slices = self.lived_plan().independent_slices
         gain = self.history.noise().detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
-        return math.log(max(log_ratio.interval()[0], 1e-9)) > _FAR * math.log1p(gain)
+        return math.log(low) > _FAR * math.log1p(gain)
 
     def _is_proven(self, key: str) -> bool:
         """Return whether finals have shown a setting to be better than the default."""
@@ -197,8 +200,8 @@ class Finals:
                 + (f", then against {n_rivals} more" if n_rivals > 0 else "")
                 + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
             )
-            firsts = [test.contenders[:2] for test in going_on.values()]
-            hold_rounds(list(going_on.values()), self._rounds(in_common(firsts)), self._keeping(going_on))
+            self._plan_rounds(in_common([test.contenders[:2] for test in going_on.values()]))
+            hold_rounds(list(going_on.values()), self._rounds(), self._keeping(going_on))
         if _ONE not in contenders:
             raise self._nothing_to_hold()
 
@@ -240,7 +243,8 @@ class Finals:
         if begun is not None and begun.contenders[0].setting == contenders[0].setting:
             begun.contenders = contenders
             return begun
-        common = self._rounds(contenders[:2])
+        self._plan_rounds(contenders[:2])
+        common = self._rounds()
         common.fork_launchers = common.fork_launchers or self.replicas(contenders)
         test = self.tests[key] = SequentialTest(
             contenders=contenders,
@@ -258,8 +262,8 @@ class Finals:
         self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=earlier)
         return test
 
-    def _rounds(self, contenders: Sequence[Contender]) -> Rounds:
-        """Return what holds the rounds, planned for these contenders if there are any."""
+    def _rounds(self) -> Rounds:
+        """Return what holds the rounds of this run."""
         if self._common is None:
             self._common = Rounds(
                 launcher=self.launcher,
@@ -268,16 +272,18 @@ class Finals:
                 left_s=self.time.left_s,
                 notify=self.events.stage,
             )
-        if contenders:
-            self._common.plan = choose_passes(
-                self.plan.finals,
-                self.history.noise(),
-                self._costs(contenders),
-                left_s=self.time.left_s(),
-                resident=self._resident(),
-                primary_time=_PRIMARY_ROUNDS,
-            )
         return self._common
+
+    def _plan_rounds(self, contenders: Sequence[Contender]) -> None:
+        """Plan the rounds to come for these contenders."""
+        self._rounds().plan = choose_passes(
+            self.plan.finals,
+            self.history.noise(),
+            self._costs(contenders),
+            left_s=self.time.left_s(),
+            resident=self._resident(),
+            primary_time=_PRIMARY_ROUNDS,
+        )
 
     def _keeping(self, tests: Mapping[str, SequentialTest]) -> Callable[[], None]:
         """Return what keeps tests in the record after each round."""
@@ -285,7 +291,7 @@ class Finals:
         def after_round() -> None:
             for key, test in tests.items():
                 self._keepers[key].keep(test)
-            held = self._rounds([]).held
+            held = self._rounds().held
             self.events.round_ended(len(held), held[-1], self.time.left_s())
 
         return after_round

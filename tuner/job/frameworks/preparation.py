@@ -150,15 +150,15 @@ def _check(comparison: Comparison, candidate: Candidate) -> None:
     prepared = candidate.prepared
     comparison.say(f"{candidate.text}: checking its outputs")
     began_s = time.monotonic()
+    contender = candidate.contender(comparison.batch_size)
     try:
-        facts, peak_memory_bytes = start_once(candidate.contender(comparison.batch_size))
+        facts, peak_memory_bytes = start_once(contender)
     except TrialFailure as failure:
         if candidate == comparison.reference_candidate:
             raise BadInputError(
                 f"TensorFlow's default does not run: {failure.message}", failure.hint or "", log=failure.evidence(2000)
             ) from failure
-        name, batch_size = candidate.name, comparison.batch_size
-        measurement = Measurement(contender=name, batch_size=batch_size, status=failure.status, message=failure.message)
+        measurement = Measurement.failed(contender, failure)
     else:
         measurement = measurement_of(
             comparison, candidate, comparison.batch_size, facts, expected=_reference_sample(comparison)
