@@ -63,15 +63,15 @@ class Log:
         assert noise.n_pairs >= 0
         assert floor > 0
 
-    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float) -> None:
         assert trials
-        assert left_s is None or left_s > -1000
+        assert left_s > -1000
 
-    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         self.trials.append(trial)
         assert best is None or best.status is Status.OK
 
-    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float) -> None:
         self.rounds = number
 
 

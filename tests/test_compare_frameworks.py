@@ -34,6 +34,7 @@ from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import Round, log_rates
 from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.objective import Objective
@@ -462,8 +463,9 @@ class FakeComparison:
     def measurement(self, candidate: SimpleNamespace, batch_size: int) -> Measurement | None:
         return self.measurements.get((candidate.name, batch_size))
 
-    def left_s(self) -> float:
-        return self.time_s
+    @property
+    def time(self) -> Countdown:
+        return Countdown(total_s=self.time_s, now=lambda: 0.0, began_s=0.0)
 
     @property
     def rounds(self) -> list[Round]:
@@ -626,7 +628,7 @@ class ScriptedComparison(Comparison):
             absent=[],
             batch_size=BATCH,
             batches=batches,
-            budget_s=budget_s,
+            time=Countdown(total_s=budget_s, now=lambda: launcher.clock_s, began_s=0.0),
             store=Store(record, prepared[0]),
             watch=None,  # type: ignore[arg-type]
         )
@@ -634,10 +636,6 @@ class ScriptedComparison(Comparison):
         for _ in range(6):
             comparison.store.add_round(comparison.candidates(), Round(slices=rates))
         return comparison
-
-    def left_s(self) -> float:
-        launcher: Any = self.prepared[0].launcher
-        return self.budget_s - float(launcher.clock_s)
 
     def free_memory_bytes(self) -> int | None:
         return None
@@ -897,7 +895,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
     slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)
     told: dict[str, str] = {}
     comparison = SimpleNamespace(
-        left_s=lambda: 100.0,
+        time=Countdown(total_s=100.0, now=lambda: 0.0, began_s=0.0),
         running=lambda: [slow, quick],
         say=lambda _: None,
         events=SimpleNamespace(ended=told.__setitem__),
@@ -906,7 +904,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
     assert searched == ["quick"]
     assert "a search takes 50 s at least here, and 10 s are left" in slow.tuned.failure
     assert told["slow"] == slow.tuned.failure
-    comparison.left_s, slow.tuned = lambda: 1000.0, None  # another run, in which nothing is stored of it
+    comparison.time, slow.tuned = Countdown(total_s=1000.0), None  # another run, in which nothing is stored of it
     tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick", "slow"]
 

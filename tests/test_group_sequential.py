@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.compared import ComparedSetting
 from tuner.machine.host import Machine
 from tuner.measure import finals, passes
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round
 from tuner.measure.group_sequential import SequentialTest, differ_significantly, hold_rounds
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
@@ -58,12 +60,11 @@ NOISE = Noise(block_sd=0.03, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
 
 def rounds_of(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> Rounds:
     """Return what holds rounds with the processes of a launcher."""
-    began_s = launcher.now()
     return Rounds(
         launcher=launcher,
         plan=replace(FinalsPlan(), **plan),
         rng=np.random.default_rng(0),
-        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
+        time=Countdown(total_s=budget_s, now=launcher.now, began_s=launcher.now()),
     )
 
 
@@ -411,10 +412,10 @@ def test_laps_are_those_of_the_narrowest_interval_in_the_time_there_is() -> None
     assert 2 <= few < many
     assert choose_passes(plan, low_process_noise, [slow] * 2, left_s=60.0, resident=None).passes == 1
     assert (
-        choose_passes(plan, replace(PRIOR_NOISE, process_sd=0.1), [cheap] * 2, left_s=None, resident=3).max_resident
+        choose_passes(plan, replace(PRIOR_NOISE, process_sd=0.1), [cheap] * 2, left_s=math.inf, resident=3).max_resident
         == 3
     )
-    assert choose_passes(plan, PRIOR_NOISE, [cheap], left_s=None, resident=0).max_resident == 1
+    assert choose_passes(plan, PRIOR_NOISE, [cheap], left_s=math.inf, resident=0).max_resident == 1
 
 
 def test_noise_takes_more_time_to_find_a_gain_in() -> None:
@@ -550,7 +551,9 @@ def test_finals_do_not_end_while_forks_are_under_suspicion() -> None:
     finals_test, _ = of_four(lambda _: 20.0, noise=0.004)
     forks = ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)
     finals_test.common.fork_launchers = [forks]  # type: ignore[list-item]
-    finals_test.common.left_s = lambda: 1e3 if len(finals_test.rounds) < 5 else 0.0
+    finals_test.common.time = Countdown(
+        total_s=1e3, now=lambda: 0.0 if len(finals_test.rounds) < 5 else 1e3, began_s=0.0
+    )
     finals_test.run()
     assert [round_.fresh for round_ in finals_test.rounds] == [True, False, False, False, False, True]
     assert finals_test.verdicts()["tf-default"].code is not VerdictCode.BETTER

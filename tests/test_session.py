@@ -266,7 +266,7 @@ def test_earlier_finals_stay_until_others_have_ended(
     before = describe_study(record).recommended
 
     class Interrupted(Log):
-        def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
+        def round_ended(self, number: int, round_: Round, left_s: float) -> None:
             if number == 1:
                 raise KeyboardInterrupt
 

@@ -178,7 +178,7 @@ class Watch:
         self._machine, self._measured = machine, set[Setting]()
         self.course = [(0.0, default, 0)]
 
-    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         """Keep how things stand; raises Spent once the last of the times is over."""
         del left_s
         if trial.estimate is not None:

@@ -26,6 +26,7 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import INCUMBENT, Contender
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
@@ -212,7 +213,7 @@ def _finals(
         fork_launchers=[_Starting(launcher, FORK_START_S)],
         plan=plan,
         rng=rng,
-        left_s=lambda: finals_s - (launcher.now() - began_s),
+        time=Countdown(total_s=finals_s, now=launcher.now, began_s=began_s),
     )
     test = SequentialTest(contenders=contenders, common=common, noise=noise, objective=Objective.THROUGHPUT)
 
@@ -283,7 +284,12 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         contenders=[
             Contender(names=(n,), setting=s, deployment=Deployment()) for n, s in zip(names, settings, strict=True)
         ],
-        common=Rounds(launcher=launcher, plan=FinalsPlan(passes=2, max_rounds=rounds), rng=rng, left_s=lambda: None),
+        common=Rounds(
+            launcher=launcher,
+            plan=FinalsPlan(passes=2, max_rounds=rounds),
+            rng=rng,
+            time=Countdown(total_s=None, now=launcher.now),
+        ),
         noise=COVERAGE_NOISE,
         objective=Objective.THROUGHPUT,
         margin=1e-9,  # so that nothing ends before its last round but what is shown to differ

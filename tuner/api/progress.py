@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -47,8 +48,8 @@ class _Shown:
 class ComparisonShown(_Shown):
     """Shows the rounds of a comparison with what they say."""
 
-    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
-        left = "" if left_s is None else f", {duration_text(left_s)} left"
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float) -> None:
+        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         figure = "" if verdict.speedup is None else f": {verdicts.speedup_text(verdict)}, {verdict.code}"
         self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
 
@@ -56,7 +57,7 @@ class ComparisonShown(_Shown):
 class VerificationShown(_Shown):
     """Shows the rounds of a comparison that is part of something else in a word each."""
 
-    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float) -> None:
         del left_s
         self._console.print(f"round {n_rounds}: {verdict.code}", style="dim")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from tuner.job.job import prepare
 from tuner.job.request import ParsedRequest
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
+from tuner.measure.countdown import Countdown
 from tuner.measure.noise import estimate_noise, slice_sd
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
@@ -68,7 +68,6 @@ def calibrate(
     events: NoiseEvents,
 ) -> Calibration:
     """Measure A against A in fresh pairs until the budget ends."""
-    budget_s = checked.budget.time_s
     pairs: list[Pair] = []
     ratios: list[Estimate] = []
     with machine_lock(wait=wait, on_wait=events.waiting):
@@ -78,17 +77,16 @@ def calibrate(
         job.tell_notes(events.notice)
         setting = job.space.reference
         default = (setting, job.space.deployment(setting))
-        began_s = time.monotonic()
+        countdown = Countdown(total_s=checked.budget.time_s)
         launcher = job.launcher(notify=events.notice)
         watch = job.device.watch(job.machine)
         longest_s = 0.0
         while len(pairs) < MOST_PAIRS:
-            left_s = None if budget_s is None else budget_s - (time.monotonic() - began_s)
-            if len(pairs) >= FEWEST_PAIRS and left_s is not None and left_s < longest_s:
+            if len(pairs) >= FEWEST_PAIRS and countdown.is_short_of(longest_s):
                 break
-            pair_began_s = time.monotonic()
+            began_s = countdown.elapsed_s()
             pairs.append(_pair(launcher, default, job.slice_s))
-            longest_s = max(longest_s, time.monotonic() - pair_began_s)
+            longest_s = max(longest_s, countdown.elapsed_s() - began_s)
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
             events.pair_ended(len(pairs), ratios[-1])

@@ -5,7 +5,6 @@ Both are finals of two: rounds of new processes, each process timed in turns wit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -23,6 +22,7 @@ from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
@@ -125,7 +125,7 @@ def measure(
         )
     job.device.check_idle()
     contenders = _contenders(a, b)
-    began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
+    began, countdown = now(), Countdown(total_s=checked.budget.time_s)
     watch = job.device.watch(job.machine)
     with Servers(job, notify=events.notice) as servers:
         servers.search_launcher()  # it comes up while the model is exported
@@ -136,12 +136,12 @@ def measure(
             fork_launchers=replicas,
             plan=_plan(job, forks=bool(replicas)),
             rng=np.random.default_rng(),
-            left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
+            time=countdown,
             notify=events.notice,
         )
         sequential_test = SequentialTest(contenders=contenders, common=rounds, objective=job.objective, margin=margin)
         sequential_test.run(
-            lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], rounds.left_s())
+            lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], countdown.left_s())
         )
     conditions = job.seen.added_to(watch.conditions())
     check_ran(sequential_test.rounds)

@@ -35,7 +35,7 @@ class TaskEvents(Protocol):
 class ComparisonEvents(TaskEvents, Protocol):
     """What a comparison of two settings tells."""
 
-    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float) -> None:
         """A round has ended: what those that count say so far, and the time that is left (s)."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
+from tuner.measure.countdown import Countdown
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
@@ -89,11 +89,11 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     with machine_lock(wait=request.wait, on_wait=events.waiting), ExitStack() as processes:
         jobs = _exported(prepared, events, named=bool(request.executions))
         sizes = [size for size in sizes if size in next(iter(jobs.values())).space.domains["batch_size"]]
-        ends_s = time.monotonic() + budget_s
+        countdown = Countdown(total_s=budget_s)
         live = {execution: _Live(job, processes=processes) for execution, job in jobs.items()}
         try:
             for batch_size in sizes:
-                for row in _measure(live, batch_size, ends_s, events, reference=next(iter(jobs)), owes=not rows):
+                for row in _measure(live, batch_size, countdown, events, reference=next(iter(jobs)), owes=not rows):
                     rows.append(row)
                     events.ended(row)
         except KeyboardInterrupt:
@@ -287,7 +287,7 @@ class _Live:
 def _measure(
     live: dict[Execution, _Live],
     batch_size: int,
-    ends_s: float,
+    countdown: Countdown,
     events: OverheadEvents,
     *,
     reference: Execution,
@@ -298,14 +298,14 @@ def _measure(
     Those that are owed are measured whatever they take.
     """
     for execution, own in list(live.items()):
-        left_s = ends_s - time.monotonic()
         expected_s = _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size)
         # Those that are owed are measured although they take more time than is left, but not once it is over.
-        if (0 if owes else expected_s) >= left_s and not (owes and execution is reference):
+        is_short = countdown.is_over or (not owes and countdown.is_short_of(expected_s))
+        if is_short and not (owes and execution is reference):
             live.pop(execution).close()
             events.notice(f"{execution}: stopped before batch size {batch_size}, which takes more time than is left")
             continue
-        events.began(execution, batch_size, left_s)
+        events.began(execution, batch_size, countdown.left_s())
         try:
             own.warm(batch_size)
             try:

@@ -25,6 +25,7 @@ from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
+from tuner.measure.countdown import Countdown
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import CPUS
@@ -259,7 +260,7 @@ def run(
 
     A case that fails is kept as one; the others continue. Ends early where it is interrupted, or its time is over.
     """
-    began_s = time.monotonic()
+    countdown = Countdown(total_s=suite.stop_after_s)
     done: list[FinishedCase] = []
     for number in suite.missing:
         left = len(suite.missing) - len(done)
@@ -267,8 +268,7 @@ def run(
         result = _run(suite, number)
         done.append(result)
         on_end(result, (left - 1) * _typical_s(suite, done))
-        over = suite.stop_after_s is not None and time.monotonic() - began_s >= suite.stop_after_s
-        if result.interrupted or over:
+        if result.interrupted or countdown.is_over:
             break
     return done
 

@@ -177,8 +177,8 @@ class SequentialTest:
             return True
         if len(self.pairwise) > 1:
             return False
-        left_s, total_s = self.common.left_s(), self.common.total_s
-        if total_s is None or left_s is None:
+        left_s, total_s = self.common.time.left_s(), self.common.total_s
+        if total_s == math.inf:
             return len(self.rounds) >= self.primary_time * self.common.plan.max_rounds
         return left_s <= (1 - self.primary_time) * total_s
 
@@ -187,9 +187,9 @@ class SequentialTest:
 
         Where nothing is open and nobody else needs the time, one of them: an interval is worth more than none.
         """
-        left_s, n_active = self.common.left_s(), len(self.active_contenders())
+        left_s, n_active = self.common.time.left_s(), len(self.active_contenders())
         rivals = [c for c in self._rivals if c.names[0] not in self.pairwise]
-        if left_s is None:
+        if left_s == math.inf:
             return rivals
         n = sum(_MIN_RIVAL_ROUNDS * self.common.expected_s(n_active + k) <= left_s for k in range(1, len(rivals) + 1))
         if n_active == 1 and not self.leaves_time and _MIN_ONLY_RIVAL_ROUNDS * self.common.expected_s(2) <= left_s:
@@ -313,16 +313,16 @@ def hold_rounds(
     `n_rounds` are held at most: what is open then can go on in another call.
     """
     n_before = len(common.held)
-    common.total_s = common.left_s()
+    common.total_s = common.time.left_s()
     for test in tests:
         test.begin()
     while n_rounds is None or len(common.held) < n_before + n_rounds:
         open_tests = [test for test in tests if not test.end_reason]
         if not open_tests:
             break
-        left_s = common.left_s()
+        left_s = common.time.left_s()
         undecided = [test for test in open_tests if test.is_open]
-        if undecided and left_s is not None and common.total_s is not None and left_s > _NARROWING * common.total_s:
+        if undecided and _NARROWING * common.total_s < left_s < math.inf:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with

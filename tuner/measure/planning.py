@@ -80,7 +80,7 @@ def choose_passes(
     noise: Noise,
     costs: Sequence[Cost],
     *,
-    left_s: float | None,
+    left_s: float,
     resident: int | None,
     primary_time: float = PRIMARY_TIME,
 ) -> FinalsPlan:
@@ -94,7 +94,7 @@ def choose_passes(
     """
     fitting = plan.max_resident if resident is None else max(1, min(plan.max_resident, resident))
     plan = replace(plan, max_resident=fitting)
-    time_s = TYPICAL_ROUNDS * plan.round_s(costs) if left_s is None else primary_time * left_s - _FRESH_S
+    time_s = TYPICAL_ROUNDS * plan.round_s(costs) if left_s == math.inf else primary_time * left_s - _FRESH_S
 
     def half_width(passes: int) -> float:
         candidate = replace(plan, passes=passes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from tuner.errors import TunerError
 from tuner.measure import finals
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import Contender, Round
 from tuner.measure.planning import FinalsPlan
 from tuner.trial.launcher import Launcher
@@ -22,17 +24,17 @@ class Rounds:
     """The rounds that were held, and what holds them.
 
     Processes are fresh interpreters from `launcher`, or come from the `fork_launchers` in turn where there are any and
-    nothing asks for fresh ones. `left_s` gives the time that is left (s, None without a limit).
+    nothing asks for fresh ones. `time` is the clock of the run.
     """
 
     launcher: Launcher
     plan: FinalsPlan
     rng: np.random.Generator
-    left_s: Callable[[], float | None]
+    time: Countdown
     fork_launchers: Sequence[Launcher] = ()
     notify: Notify = lambda _: None
     held: list[Round] = field(default_factory=list)
-    total_s: float | None = None
+    total_s: float = math.inf
     """The time that was left (s) when these rounds were begun, or went on."""
     n_together: int = 2
     """How many contenders the next round has, as far as is known."""
@@ -41,13 +43,13 @@ class Rounds:
 
     def hold(self, contenders: Sequence[Contender], *, fresh: bool) -> Round:
         """Hold one round more; `fresh` tells whether forks would not do."""
-        began_s, n = self.launcher.now(), len(contenders)
+        began_s, n = self.time.elapsed_s(), len(contenders)
         self.held.append(self._run(contenders, fresh=fresh))
         if self.held[-1].one_at_a_time:
             self.plan = replace(self.plan, max_resident=1)
         if len(self.held) > 1 and self.held[-1].fresh != self.held[-2].fresh:
             self._round_s.clear()  # fresh interpreters take longer to start than forked ones
-        self._round_s[n] = max(self._round_s.get(n, 0.0), self.launcher.now() - began_s)
+        self._round_s[n] = max(self._round_s.get(n, 0.0), self.time.elapsed_s() - began_s)
         return self.held[-1]
 
     def expected_s(self, n: int) -> float:
@@ -56,8 +58,8 @@ class Rounds:
 
     def n_more(self) -> int:
         """Return for how many more rounds like the next one there is time; as many as are planned without a limit."""
-        left_s = self.left_s()
-        if left_s is None:
+        left_s = self.time.left_s()
+        if left_s == math.inf:
             return self.plan.max_rounds
         return max(0, int(left_s / max(self.expected_s(self.n_together), 1e-9)))
 

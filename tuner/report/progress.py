@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from rich.console import Console
@@ -54,18 +55,18 @@ class Progress:
         self._print(Text(noise_text(noise_result(noise, floor)), style="dim"))
         self.heading()
 
-    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float) -> None:
         """Say which trials are under way, before anything of them is timed."""
-        left = f", {duration_text(left_s)} left" if left_s is not None else ""
+        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         settings = " | ".join(setting_text(trial.setting.to_dict(), self._fixed_knobs) for trial in trials)
         self._doing(f"measuring{left}: {settings} …")
 
-    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
         is_best = best is not None and best.number == trial.number
         cells = trial_row(trial_result(trial, self._process_sd), incumbent=is_best, fixed_knobs=self._fixed_knobs)
-        cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
+        cells = (*cells[:4], clock_text(left_s) if left_s < math.inf else "", *cells[4:])
         row = Text()
         for cell, width in zip(cells, self._widths, strict=True):
             text = cell if isinstance(cell, Text) else Text(cell)
@@ -74,10 +75,10 @@ class Progress:
         row.rstrip()
         self._print(row)
 
-    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float) -> None:
         """Say that a round of the finals is done."""
         failed = f", failed: {', '.join(round_.failures)}" if round_.failures else ""
-        left = f", {duration_text(left_s)} left" if left_s is not None else ""
+        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         self._clear()
         self._print(Text(f"round {number}: measured for {duration_text(round_.timed_s)}{failed}{left}", style="dim"))
         self._doing("next round, or computing the verdicts …")

@@ -1,4 +1,4 @@
-"""The budget of a search: so many trials, so much time, or both; and what is left of the time."""
+"""The budget of a search: so many trials, so much time, or both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 
 from tuner.errors import BadInputError
-from tuner.trial.launcher import Launcher
 
 DEFAULT_TIME_S = 300.0
 _UNITS = {
@@ -26,28 +25,6 @@ class Budget:
 
     trials: int | None = None
     time_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Countdown:
-    """Time since `began_s`, on the launcher's clock, against `total_s`; None is no limit."""
-
-    launcher: Launcher
-    began_s: float
-    total_s: float | None
-
-    def elapsed_s(self) -> float:
-        """Return the time since the run began."""
-        return self.launcher.now() - self.began_s
-
-    def left_s(self) -> float | None:
-        """Return what is left; None if there is no limit."""
-        return None if self.total_s is None else self.total_s - self.elapsed_s()
-
-    def is_short_of(self, needed_s: float) -> bool:
-        """Return whether less than `needed_s` is left."""
-        left = self.left_s()
-        return left is not None and left < needed_s
 
 
 def duration_option(seconds: float) -> str:

@@ -19,11 +19,11 @@ class Events(Protocol):
     def calibrated(self, noise: Noise, floor: float) -> None:
         """The calibration is done; `floor` is the noise floor of finals of the usual length."""
 
-    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float) -> None:
         """The processes of these trials are about to be started."""
 
-    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         """A trial is in the record; `best` is the incumbent now."""
 
-    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float) -> None:
         """A round of the finals is in the record."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.errors import TunerError
 from tuner.measure import interruption
+from tuner.measure.countdown import Countdown
 from tuner.measure.finals import Contender
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
 from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes, required_time_s
@@ -20,7 +21,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.estimate import Estimate
-from tuner.study.budget import Countdown
 from tuner.study.contenders import choose_contenders, group_contenders
 from tuner.study.events import Events
 from tuner.study.history import History
@@ -98,11 +98,10 @@ class Finals:
 
     def is_decidable(self, group: Setting) -> bool:
         """Return whether there is time for so many rounds of several processes that a verdict is likely."""
-        left_s = self.time.left_s()
-        if left_s is None or self.time.total_s is None:
+        if self.time.total_s is None:
             return True
-        costs = self._costs(group_contenders(group, None, self.space))
-        return min(left_s, _SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * self.lived_plan().round_s(costs)
+        round_s = self.lived_plan().round_s(self._costs(group_contenders(group, None, self.space)))
+        return min(self.time.left_s(), _SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * round_s
 
     # ---- before the search is over ----------------------------------------------------------------------------
 
@@ -269,7 +268,7 @@ class Finals:
                 launcher=self.launcher,
                 plan=self.plan.finals,
                 rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
-                left_s=self.time.left_s,
+                time=self.time,
                 notify=self.events.stage,
             )
         return self._common

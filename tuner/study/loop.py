@@ -14,12 +14,13 @@ import optuna
 from msgspec import to_builtins
 
 from tuner.errors import BaselineError
+from tuner.measure.countdown import Countdown
 from tuner.measure.planning import noise_floor
 from tuner.space.groups import INSTANCES, is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.study.attributes import EndReason, Run, stored_noise
-from tuner.study.budget import Budget, Countdown, duration_option
+from tuner.study.budget import Budget, duration_option
 from tuner.study.evaluator import Evaluator
 from tuner.study.events import Events
 from tuner.study.finals import Finals, Replicas
@@ -77,7 +78,9 @@ class Search:
             is_proof_due=lambda trial, log_ratio: self._finals.is_due(trial, log_ratio),
             seed=seed,
         )
-        self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
+        self._time = Countdown(
+            total_s=budget.time_s, now=launcher.now, began_s=launcher.now() if began_s is None else began_s
+        )
         self._finals = Finals(
             record=record,
             history=self._history,
@@ -224,8 +227,7 @@ class Search:
         """Measure the settings of several processes that promise most, as many as there is time for."""
         if not self._n_groups_due():
             return
-        left_s = self._time.left_s()
-        if left_s is not None and left_s < self._trial_s():
+        if self._time.is_short_of(self._trial_s()):
             self._events.stage("no time is left for several processes side by side: give a longer --time-budget")
             return
         self._events.stage("several processes side by side, each with cores of its own")

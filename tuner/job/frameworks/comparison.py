@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from tuner.job.request import (
 )
 from tuner.job.servers import free_memory_bytes
 from tuner.machine.conditions import Watch
+from tuner.measure.countdown import Countdown
 from tuner.measure.measurement import Measurement
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.result.frameworks import COMPLETE, AbsentResult, Kind
@@ -87,10 +87,9 @@ class Comparison:
     absent: Sequence[AbsentResult]
     batch_size: int
     batches: Sequence[int]
-    budget_s: float
+    time: Countdown
     store: Store
     watch: Watch
-    began_s: float = field(default_factory=time.monotonic)
     ended: str = COMPLETE
     passing: dict[tuple[str, int], Measurement] = field(default_factory=dict)
     """Measurements of this run that are not stored, by name and batch size: what failed may be over the next time."""
@@ -107,17 +106,13 @@ class Comparison:
         """Return the reference's default."""
         return Candidate(prepared=self.reference, kind=Kind.DEFAULT)
 
-    def left_s(self) -> float:
-        """Return how much of the time (s) is left."""
-        return self.budget_s - (time.monotonic() - self.began_s)
-
     def free_memory_bytes(self) -> int | None:
         """Return the memory that processes may take; None where that is not known."""
         return free_memory_bytes(self.reference.job)
 
     def say(self, what: str) -> None:
         """Tell what begins."""
-        self.events.began(what, self.left_s())
+        self.events.began(what, self.time.left_s())
 
     def running(self) -> list[PreparedVariant]:
         """Return those that have not dropped out."""
@@ -195,7 +190,7 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
         absent=absent,
         batch_size=batch_size,
         batches=batches,
-        budget_s=budget_s,
+        time=Countdown(total_s=budget_s),
         watch=prepared[0].job.device.watch(prepared[0].job.machine),
         store=Store.open(
             request.storage,

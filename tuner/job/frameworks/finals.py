@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,9 +11,10 @@ from tuner.job.frameworks.preparation import loading_s
 from tuner.job.frameworks.result import bests, data_of
 from tuner.job.frameworks.scan import Schedule, answering
 from tuner.job.servers import parallel_starts
-from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates, run_round
+from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
+from tuner.measure.rounds import Rounds
 from tuner.stats.moderation import half_widths
 
 _LEAST_SHARE, _MOST_SHARE = 0.25, 0.55  # of the time that is left, whatever loading and the scan need
@@ -35,20 +34,23 @@ def hold_finals(comparison: Comparison) -> None:
     candidates = comparison.candidates()
     contenders = [candidate.contender(comparison.batch_size) for candidate in candidates]
     rounds = comparison.store.rounds(candidates)
-    start_s, time_s = time.monotonic(), comparison.left_s()
-    plan = FinalsPlan(
-        passes=_PASSES,
-        n_parallel_starts=parallel_starts(comparison.reference.job.machine),
-        max_resident=_max_resident(comparison, FinalsPlan().max_resident),
-    )
-    rng = np.random.default_rng()
+    start_s, time_s = comparison.time.elapsed_s(), comparison.time.left_s()
     assert comparison.reference.launcher is not None  # the models are ready
-    longest_s = 0.0
+    common = Rounds(
+        launcher=comparison.reference.launcher,
+        plan=FinalsPlan(
+            passes=_PASSES,
+            n_parallel_starts=parallel_starts(comparison.reference.job.machine),
+            max_resident=_max_resident(comparison, FinalsPlan().max_resident),
+        ),
+        rng=np.random.default_rng(),
+        time=comparison.time,
+    )
     data = data_of(comparison)
     while True:
-        began_s = time.monotonic()
-        has_time = began_s + longest_s <= start_s + finals_share(comparison, rounds, time_s) * time_s
-        least = _MIN_ROUNDS if has_time else _SOME_ROUNDS if comparison.left_s() > 0 else _LEAST_ROUNDS
+        ends_s = comparison.time.elapsed_s() + common.expected_s(common.n_together)
+        has_time = ends_s <= start_s + finals_share(comparison, rounds, time_s) * time_s
+        least = _MIN_ROUNDS if has_time else _LEAST_ROUNDS if comparison.time.is_over else _SOME_ROUNDS
         best_names = [each.name for each in bests(data)]
         unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_HALF_WIDTH)
         n_rounds = min((_n_rounds(rounds, each) for each in unknown), default=_MAX_ROUNDS)
@@ -57,12 +59,10 @@ def hold_finals(comparison: Comparison) -> None:
         comparison.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} settings")
         running = [contenders[0], *unknown]
         more = replicates(contenders[0], len(unknown))
-        held = run_round([*running, *more], comparison.reference.launcher, plan, rng)
-        if held.one_at_a_time:
-            plan = replace(plan, max_resident=1)
+        held = common.hold([*running, *more], fresh=True)
+        common.n_together = len(running) + len(more)
         rounds.append(merged(held, contenders[0], more))
         comparison.store.add_round(candidates, rounds[-1])
-        longest_s = max(longest_s, time.monotonic() - began_s)
         data = data_of(comparison)
         comparison.events.looked(data)
     for name, reason in failures(rounds).items():

@@ -70,7 +70,7 @@ def tune(comparison: Comparison) -> None:
 
     Raises KeyboardInterrupt where a search was interrupted.
     """
-    share_s = _SHARE * comparison.left_s()
+    share_s = _SHARE * comparison.time.left_s()
     waiting = [each for each in comparison.running() if _is_short(each, share_s / len(comparison.running()))]
     # Whoever searches alone, as it came later, has no more time than the others had.
     search_s = max(_LEAST_SEARCH_S, share_s / len(comparison.running()))
@@ -231,7 +231,7 @@ def time_loading(comparison: Comparison) -> None:
     for each in comparison.running():
         if comparison.store.loading(each) is not None:
             continue
-        if comparison.left_s() <= 0:
+        if comparison.time.is_over:
             comparison.ended = OUT_OF_TIME
             return
         comparison.say(f"{each.name}: loading, cold and warm")

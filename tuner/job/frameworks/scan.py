@@ -49,7 +49,7 @@ def scan(comparison: Comparison) -> None:
         schedule = Schedule(comparison, rounds, candidates)
         for batch_size in schedule.batch_sizes:
             needed_s = schedule.expected_s(batch_size)
-            if needed_s and comparison.left_s() < needed_s:
+            if needed_s and comparison.time.is_short_of(needed_s):
                 comparison.ended = OUT_OF_TIME
                 break
             if not _scan_batch(comparison, schedule, batch_size):
@@ -69,7 +69,7 @@ def _scan_batch(comparison: Comparison, schedule: Schedule, batch_size: int) -> 
     groups = schedule.groups(waiting, batch_size) if waiting else []
     while groups:
         group, reference = groups.pop(0), comparison.reference_candidate
-        if comparison.left_s() <= 0:
+        if comparison.time.is_over:
             return False
         comparison.say(f"batch {batch_size}: {', '.join(each.name for each in group) or reference.name}")
         if not _measure_group(comparison, schedule, batch_size, group, retry=groups):
@@ -115,7 +115,7 @@ def _measure_group(
         anchor=reference.contender(comparison.batch_size) if needs_anchor else None,
         check=check,
         ended=ended,
-        is_over=lambda: comparison.left_s() <= 0,
+        is_over=lambda: comparison.time.is_over,
     )
     if lost is None:
         return True
@@ -255,8 +255,8 @@ class Schedule:
 
         The time that is spare is shared by the batch sizes that are left.
         """
-        n_sizes = sum(self.expected_s(size) > 0 for size in self.batch_sizes)
-        spare_s = max(0.0, self._comparison.left_s() - self.scan_s(self._comparison.left_s())) / max(1, n_sizes)
+        n_sizes, left_s = sum(self.expected_s(size) > 0 for size in self.batch_sizes), self._comparison.time.left_s()
+        spare_s = max(0.0, left_s - self.scan_s(left_s)) / max(1, n_sizes)
         return 2 * (_OWN_S + spare_s / n_live)
 
     def scan_s(self, most_s: float) -> float:
