@@ -31,7 +31,7 @@ from tuner.measure.finals import Contender
 from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.passes import MAX_INTERRUPTED, Live, long_ones, run_pass, whole_steps
+from tuner.measure.passes import Live, Passes, long_ones, whole_steps
 from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
@@ -278,29 +278,23 @@ class _Together:
 
     def run(self, contenders: Mapping[str, Contender], is_over: Callable[[], bool]) -> LostReference | None:
         """Time all in passes until each measurement has ended; return how the reference failed, None if it did not."""
-        rng = np.random.default_rng()
+        passes = Passes(rng=np.random.default_rng())
         # The reference has another slice after all others of the first pass, and the anchor a long one.
         ran = {key: slices for key, slices in self.warm_ups.items() if key in self.live and key != _ANCHOR}
-        back: Sequence[str] = ()
-        n_interrupted = 0
         while self.timed:
             running = {key: each for key, each in self.live.items() if key == self.name or key not in ran}
             once = list(running) if self.plan.once else long_ones(running, self._ask_s)
-            done = run_pass(running, rng, self._ask_s, once=once, back=back)
+            done = passes.run(running, self._ask_s, once=once)
             slices = {key: ran.get(key, []) + done.slices.get(key, []) for key in self.live}
-            back, ran = () if back else done.order, {}
+            ran = {}
             lost = next((done.failures[key] for key in (self.name, _ANCHOR) if key in done.failures), None)
             for key in done.failures.keys() & contenders.keys():
                 self.live.pop(key).process.close()
                 del self.timed[key]
                 self.ended(Measurement.failed(contenders[key], done.failures[key]))
-            counts = done.interrupted is None or n_interrupted == MAX_INTERRUPTED
-            n_interrupted += not counts
             for key, each in list(self.timed.items()):
-                each.interruptions.extend(
-                    [*done.repeated, *([] if counts or not done.interrupted else [done.interrupted])]
-                )
-                if counts and lost is None:
+                each.interruptions.extend(done.interruptions)
+                if done.counts and lost is None:
                     each.passes.append((slices[each.beside], slices[key]))
                 if each.passes and (lost is not None or is_over() or is_enough(each.measured(), self.plan)):
                     self._end(key)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective
-from tuner.measure.passes import MAX_INTERRUPTED, Live, long_ones, run_pass, waking, whole_steps
+from tuner.measure.passes import Live, Passes, long_ones, waking, whole_steps
 from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array
 from tuner.trial.outcome import Slice, TrialFailure
@@ -117,24 +117,19 @@ def run_pair(
     A pass that was interrupted is not kept, but for the last ones if the machine keeps interrupting. `rng` tells who
     begins. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
-    rng = rng or np.random.default_rng()
     live, ask_s = {_REFERENCE: reference, _CANDIDATE: candidate}, whole_steps(slice_s)
     once = long_ones(live, ask_s)
     pair = Pair(slices_per_block=1 if once else 2)
-    order: list[str] = []
-    n_interrupted = 0
+    passes = Passes(rng=rng or np.random.default_rng())
     while pair.n_blocks < max_passes and (pair.n_blocks < min_passes or not enough(pair)):
-        done = run_pass(live, rng, ask_s, once=once, back=order)
+        done = passes.run(live, ask_s, once=once)
         if _REFERENCE in done.failures:
             raise ReferenceLost(done.failures[_REFERENCE]) from done.failures[_REFERENCE]
         if _CANDIDATE in done.failures:
             raise done.failures[_CANDIDATE]
-        order = done.order
-        if done.interrupted is not None and n_interrupted < MAX_INTERRUPTED:
-            n_interrupted += 1
-            pair.interruptions.append(done.interrupted)
+        pair.interruptions.extend(done.interruptions)
+        if not done.counts:
             continue
-        pair.interruptions.extend(done.repeated)
         pair.reference.extend(done.slices[_REFERENCE])
         pair.candidate.extend(done.slices[_CANDIDATE])
     return pair

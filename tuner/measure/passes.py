@@ -36,8 +36,7 @@ from tuner.trial.outcome import Slice, TrialFailure
 _MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 _LONG = 2.5  # times the shortest slice of a pass
 _VERY_LONG_S = 10.0  # of a step: a pass there and back takes too much time
-MAX_INTERRUPTED = 20
-"""Passes that are measured again, before one is accepted although the machine keeps interrupting."""
+_MAX_INTERRUPTED = 20  # passes that are measured again, before one counts although the machine keeps interrupting
 _N_REWEIGHTED = 5
 _MAD_SD = 1.4826  # of a normal distribution: its standard deviation over its median absolute deviation
 
@@ -59,7 +58,7 @@ class Live:
 class Pass:
     """What each process ran, by its key. A process that failed has its failure instead.
 
-    `repeated` are why slices were measured again, `interrupted` why the pass does not count.
+    `repeated` are why slices were measured again, `interrupted` is why the pass should not count, and mostly does not.
     """
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
@@ -67,6 +66,40 @@ class Pass:
     repeated: list[Interruption] = field(default_factory=list)
     interrupted: Interruption | None = None
     order: list[str] = field(default_factory=list)
+    counts: bool = True
+
+    @property
+    def interruptions(self) -> Sequence[Interruption]:
+        """Return why something is measured again: slices, or the whole pass."""
+        return self.repeated if self.counts or self.interrupted is None else [self.interrupted]
+
+
+@dataclass(slots=True, kw_only=True)
+class Passes:
+    """Passes one after another, of which every other one goes back. Between two processes, each one does.
+
+    What interrupts them does so for all, so that a pass that does not count is to be measured again.
+    """
+
+    rng: np.random.Generator
+    _order: Sequence[str] = ()
+    _n_interrupted: int = 0
+
+    def run(
+        self,
+        live: Mapping[str, Live],
+        ask_s: Callable[[Live], float],
+        *,
+        once: Collection[str],
+        one_at_a_time: bool = False,
+        first: Collection[str] = (),
+    ) -> Pass:
+        """Run the next one: see `run_pass`."""
+        done = run_pass(live, self.rng, ask_s, once=once, one_at_a_time=one_at_a_time, first=first, back=self._order)
+        self._order = () if self._order and len(live) > 2 else done.order
+        counts = done.interrupted is None or self._n_interrupted >= _MAX_INTERRUPTED
+        self._n_interrupted += not counts
+        return replace(done, counts=counts)
 
 
 def run_pass(

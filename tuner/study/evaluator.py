@@ -15,7 +15,7 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.measure.objective import rounding
 from tuner.measure.pair import Pair
-from tuner.measure.passes import MAX_INTERRUPTED, Live, Pass, PassEstimates, long_ones, run_pass, whole_steps
+from tuner.measure.passes import Live, Pass, Passes, PassEstimates, long_ones, whole_steps
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.estimate import Estimate
@@ -133,30 +133,25 @@ class Evaluator:
             yield from self._enter(trials, running, waiting, best, is_alone=is_alone)
             if running:
                 self._let_run_along(running, best)
-            n_lost = n_interrupted = 0
-            order: list[str] = []
+            n_lost, passes = 0, Passes(rng=self._rng)
             while any(each.trial is not None for each in running.values()):
                 live = {_REFERENCE: self._reference(), **{key: each.timed for key, each in running.items()}}
                 ask_s = whole_steps(self.processes.stretch * self._plan.slice_s)
-                done = run_pass(
+                done = passes.run(
                     live,
-                    self._rng,
                     ask_s,
                     once=long_ones(live, ask_s),
                     one_at_a_time=self.processes.are_alone,
                     first=[key for key, each in running.items() if each.trial is not None and not each.passes],
-                    back=order,
                 )
-                order = [] if order else done.order
                 if _REFERENCE in done.failures:
                     n_lost += 1
                     self._lose_reference(done.failures[_REFERENCE], running, is_last=n_lost > 1)
                 for key in [key for key in done.failures if key != _REFERENCE]:
                     yield from self._failed(running.pop(key), done.failures[key], waiting, is_alone=is_alone)
-                if done.interrupted is not None and n_interrupted < MAX_INTERRUPTED:
-                    n_interrupted += 1
-                    for each in running.values():
-                        each.interruptions.append(done.interrupted)
+                for each in running.values():
+                    each.interruptions += done.interruptions
+                if not done.counts:
                     continue
                 self._keep(done, running)
                 self._turns.estimate(self.noise)
@@ -305,7 +300,6 @@ class Evaluator:
             each = running[key]
             each.passes += [self._turns.n_passes] * len(slices)
             each.slices += slices
-            each.interruptions += done.repeated
             self._turns.add(each.live.number, each.live.setting, slices, has_trial=each.trial is not None)
 
     def _best(self, finished: Sequence[Trial]) -> Trial | None:
