@@ -607,13 +607,15 @@ def test_a_rival_that_does_not_run_costs_only_itself() -> None:
     assert finals_test.end_reason == "decided"
 
 
-def test_a_round_takes_about_as_long_as_is_said() -> None:
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_a_round_takes_about_as_long_as_is_said(batch_size: int) -> None:
     launcher = ScriptedLauncher(rate=lambda _: 25.0, start_s=4.0)
     plan = FinalsPlan(passes=3, n_parallel_starts=1)
     one = Contender(names=("a",), setting=FAST, deployment=Deployment())
-    other = Contender(names=("b",), setting=SLOW, deployment=Deployment())
+    other = Contender(names=("b",), setting=SLOW.with_values(batch_size=batch_size), deployment=Deployment())
     finals.run_round([one, other], launcher, plan, np.random.default_rng(0))
-    lines = plan.round_s([Cost(start_s=4.5, step_s=8 / 25)] * 2)
+    steps_s = [8 / 25, batch_size / 25]  # its warm-up is a slice
+    lines = plan.round_s([Cost(start_s=4.0 + plan.slice_for(step_s), step_s=step_s) for step_s in steps_s])
     assert launcher.now() == pytest.approx(lines, rel=0.1)
 
 

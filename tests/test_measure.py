@@ -17,9 +17,11 @@ from tuner.measure.finals import (
     Round,
     log_rates,
     merged,
+    pass_log_ratios,
     rates,
     replicates,
     run_round,
+    slice_log_rates,
 )
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
@@ -72,6 +74,35 @@ def test_a_round_times_each_contender_there_and_back_in_a_random_order() -> None
     assert all(len(slices) == 4 for r in rounds for slices in r.slices.values())
     firsts = {min(r.slices, key=lambda name: r.slices[name][0].start_s) for r in rounds}
     assert len(firsts) > 1
+
+
+def test_a_contender_with_long_steps_is_timed_once_in_a_pass_and_for_as_long_as_the_others() -> None:
+    large = Contender(names=("large",), setting=A.with_values(batch_size=32), deployment=Deployment())
+    usual = Contender(names=("usual",), setting=A, deployment=Deployment())
+    rate = {large.setting: 22.0, usual.setting: 20.0}
+    launcher = ScriptedLauncher(rate=rate.__getitem__, noise=0.01, drift=0.3, drift_period_s=60.0)
+    rounds = [run_round([large, usual], launcher, FinalsPlan(passes=3), np.random.default_rng(n)) for n in range(20)]
+    assert {name: len(slices) for name, slices in rounds[0].slices.items()} == {"large": 3, "usual": 6}
+    of_slices = slice_log_rates(rounds, [large, usual], Objective.THROUGHPUT)
+    passes = pass_log_ratios(rounds, of_slices, "usual", "large")
+    assert {len(each) for each in passes} == {3}
+    assert np.mean(np.concatenate(passes)) == pytest.approx(math.log(1.1), abs=0.01)
+    assert pass_log_ratios([Round.from_dict(r.to_dict()) for r in rounds], of_slices, "usual", "large")[0] == (
+        pytest.approx(passes[0])
+    )
+
+
+def test_rounds_of_earlier_versions_have_two_slices_of_each_in_a_pass() -> None:
+    launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
+    round_ = run_round(contenders(), launcher, FinalsPlan(passes=3), np.random.default_rng(0))
+    stored = round_.to_dict()
+    del stored["n_passes"]
+    of_slices = slice_log_rates([round_], contenders(), Objective.THROUGHPUT)
+    new, earlier = (
+        pass_log_ratios([each], of_slices, "tf-default", "intel")[0] for each in (round_, Round.from_dict(stored))
+    )
+    assert new.shape == (3,)
+    assert earlier == pytest.approx(new)
 
 
 def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:

@@ -1,8 +1,8 @@
 """Finals: the incumbent against the recommended settings, each in a new process every round.
 
 A round starts one process for each contender that runs in it. They start in a random order, a few at a time, and are
-stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that drift
-within the round affects all contenders alike. The process is the unit of replication: a round gives one mean log rate
+stopped as they become ready; then they are timed in passes (`tuner.measure.passes`), so that drift within the round
+affects all contenders alike. The process is the unit of replication: a round gives one mean log rate
 per contender, however many slices that is the mean of. A round in which the machine was suspended or the tuner stood
 still does not count, and a slice that stalled is measured again.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from tuner.measure.agreement import only_not_finite
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.passes import Live, run_pass, waking
+from tuner.measure.passes import Live, long_ones, run_pass, waking
 from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -84,6 +84,8 @@ class Round:
     """Why the round does not count; empty if it does."""
     repeated: list[Interruption] = field(default_factory=list)
     """Why slices were measured again."""
+    n_passes: int = 0
+    """How many passes its slices are of; 0 if each pass has two of each, as in rounds of earlier versions."""
     fresh: bool = True
     """Whether its processes were fresh interpreters, and not forks."""
     one_at_a_time: bool = False
@@ -113,6 +115,7 @@ class Round:
             memory=dict(data["memory"]),
             interruptions=[Interruption.from_dict(each) for each in data["interruptions"]],
             repeated=[Interruption.from_dict(each) for each in data.get("repeated", [])],
+            n_passes=data.get("n_passes", 0),
             fresh=data.get("fresh", True),
             not_finite=data.get("not_finite", {}),
         )
@@ -125,6 +128,7 @@ class Round:
             "memory": self.memory,
             "interruptions": [each.to_dict() for each in self.interruptions],
             "repeated": [each.to_dict() for each in self.repeated],
+            "n_passes": self.n_passes,
             "fresh": self.fresh,
         } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
@@ -155,7 +159,7 @@ def _held(
     contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, *, fresh: bool
 ) -> Round:
     """Hold a round in groups of as many as the plan has live at once."""
-    result = Round(fresh=fresh)
+    result = Round(n_passes=plan.passes, fresh=fresh)
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.max_resident):
         _run_group(order[at : at + plan.max_resident], launcher, plan, rng, result)
@@ -178,9 +182,10 @@ def _run_group(
             live[name] = Live(process=start.process, usual_s=[start.facts.step_s])
             if start.facts.not_finite:
                 result.not_finite[name] = start.facts.not_finite
+    once = long_ones(live, lambda _: plan.slice_s)
     try:
         for _ in range(plan.passes):
-            done = run_pass(live, rng, lambda _: plan.slice_s)
+            done = run_pass(live, rng, lambda _: plan.slice_s, once=once)
             for name, failure in done.failures.items():
                 _fail(name, failure, live.pop(name).process, result)
             for name, slices in done.slices.items():
@@ -297,11 +302,10 @@ def pass_log_ratios(rounds: Sequence[Round], of_slices: Sequence[dict[str, Array
     for round_, rates in zip((r for r in rounds if not r.interruptions), of_slices, strict=True):
         if a in rates and b in rates:
             first, second = round_.slices[a], round_.slices[b]
-            difference = rates[b] - rates[a]
+            n_passes = round_.n_passes or len(first) // 2
+            difference = np.subtract(*(rates[name].reshape(n_passes, -1).mean(axis=1) for name in (b, a)))
             lived_together = first[0].start_s < second[-1].start_s and second[0].start_s < first[-1].start_s
-            log_ratios.append(
-                difference.reshape(-1, 2).mean(axis=1) if lived_together else difference.mean(keepdims=True)
-            )
+            log_ratios.append(difference if lived_together else difference.mean(keepdims=True))
     return log_ratios
 
 

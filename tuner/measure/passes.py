@@ -173,9 +173,13 @@ def whole_steps(slice_s: float) -> Callable[[Live], float]:
 
 def long_ones(live: Mapping[str, Live], ask_s: Callable[[Live], float]) -> list[str]:
     """Return the keys of those that have one slice in a pass, as it lasts for several of another or very long."""
-    lasts_s = {key: max(ask_s(each), each.step_s) for key, each in live.items()}
-    limit_s = _LONG * min(lasts_s.values())
-    return [key for key, each in live.items() if lasts_s[key] > limit_s or each.step_s > _VERY_LONG_S]
+    shortest_s = min((max(ask_s(each), each.step_s) for each in live.values()), default=0.0)
+    return [key for key, each in live.items() if is_long(each.step_s, ask_s(each), shortest_s=shortest_s)]
+
+
+def is_long(step_s: float, ask_s: float, *, shortest_s: float) -> bool:
+    """Return whether a process has one slice in a pass; `shortest_s` is the shortest slice of any (all in s)."""
+    return max(ask_s, step_s) > _LONG * shortest_s or step_s > _VERY_LONG_S
 
 
 # ---- what passes say -------------------------------------------------------------------------------------------

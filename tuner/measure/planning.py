@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tuner.measure.passes import is_long
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
 
@@ -33,7 +34,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsPlan:
-    """A round has `passes` passes, each in random order and back (A B C C B A), in slices of `slice_s`.
+    """A round has `passes` passes (see `tuner.measure.passes`), in slices of `slice_s` (s).
 
     At most `n_parallel_starts` processes start at once, and at most `max_resident` live at once. Time is planned for
     `min_rounds` at least, and the first look is at so many where nothing is known of what a round scatters by.
@@ -48,7 +49,7 @@ class FinalsPlan:
 
     @property
     def slices_per_round(self) -> int:
-        """Return how many slices of each contender a round has."""
+        """Return how many slices of each contender a round has; one with long steps has half as many."""
         return 2 * self.passes
 
     @property
@@ -63,7 +64,11 @@ class FinalsPlan:
     def round_s(self, costs: Sequence[Cost]) -> float:
         """Return about how long a round lasts."""
         starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, self.max_resident, len(costs))
-        return starts + self.slices_per_round * sum(self.slice_for(cost.step_s) for cost in costs)
+        shortest_s = min(max(self.slice_s, cost.step_s) for cost in costs)
+        n_slices = [1 if is_long(c.step_s, self.slice_s, shortest_s=shortest_s) else 2 for c in costs]
+        return starts + self.passes * sum(
+            n * self.slice_for(cost.step_s) for n, cost in zip(n_slices, costs, strict=True)
+        )
 
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
