@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tuner.job.request import SearchRequest, interpreter, parse_request
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
 from tuner.study.budget import parse_duration
-from tuner.workload.spec import WorkloadSpec
+from tuner.workload.spec import WorkloadSpec, ranges, shapes
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ from tuner.workload.spec import WorkloadSpec
     [
         (MILLISECONDS, "50", 50), (MILLISECONDS, "50ms", 50), (MILLISECONDS, "50 ms", 50), (MILLISECONDS, "0.05s", 50),
         (MILLISECONDS, "500us", 0.5), (MILLISECONDS, "500µs", 0.5), (MILLISECONDS, "1e1", 10), (MILLISECONDS, 7, 7),
+        (MILLISECONDS, "500\u03bcs", 0.5), (MILLISECONDS, "50msec", 50), (MILLISECONDS, "0.05 seconds", 50),
+        (MILLISECONDS, "50 milliseconds", 50), (PER_SECOND, "10 requests per second", 10), (PER_SECOND, "10tps", 10),
         (WATTS, "50W", 50), (WATTS, "50", 50), (WATTS, "0.2 kW", 200), (WATTS, 12.5, 12.5),
         (PER_SECOND, "10/s", 10), (PER_SECOND, "600/min", 10), (PER_SECOND, "600rpm", 10), (PER_SECOND, "10 qps", 10),
         (PER_SECOND, "10 req/s", 10), (PER_SECOND, "10Hz", 10), (PER_SECOND, "1.5krps", 1500), (PER_SECOND, "10", 10),
@@ -82,6 +85,27 @@ def test_a_machine_in_other_units() -> None:
     assert parse_spec("cores=4,memory=64,l3=16").memory == 64
     with pytest.raises(BadInputError, match=r"memory=64XB; expected a number from 0\.1 to 65536, in GiB"):
         parse_spec("cores=4,memory=64XB")
+
+
+def test_shapes_and_ranges_may_be_written_as_programs_print_them() -> None:
+    for text in ("224,224,3", "(224, 224, 3)", "[224,224,3]", "224x224x3", "224 × 224 × 3"):
+        assert shapes([f"x={text}"]) == {"x": [224, 224, 3]}
+    assert shapes(["x=(batch, 3)"]) == {"x": ["batch", 3]}
+    assert shapes(["x=(5,)"]) == {"x": [5]}
+    for text in ("2x", "None,3", "-1,3", "2.5", "(3", "3)x2"):
+        with pytest.raises(BadInputError, match="--input-shape x is "):
+            shapes([f"x={text}"])
+    assert ranges(["ids=0:3e4"]) == {"ids": [0, 30000]}
+    assert isinstance(ranges(["ids=0:3e4"])["ids"][1], int)
+    assert isinstance(ranges(["x=0:2.0"])["x"][1], float)
+
+
+def test_batch_sizes_may_double() -> None:
+    request = SearchRequest(workload=WorkloadSpec(words=("mlp",)), batch_size="1..8")
+    assert parse_request(request, stores=False).batch_sizes == [1, 2, 4, 8]
+    for text in ("8..1", "0..4", "1...4", "1-4"):
+        with pytest.raises(BadInputError, match=f"--batch-size is '{text}'"):
+            parse_request(replace(request, batch_size=text), stores=False)
 
 
 def test_limits_of_a_search_take_units() -> None:

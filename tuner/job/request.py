@@ -25,6 +25,7 @@ from tuner.measure.planning import slice_s
 from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.quantity import MILLISECONDS, WATTS, Quantity
 from tuner.space import spacefile
+from tuner.space.batches import parse_sizes
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
@@ -329,10 +330,12 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
 def _batch_sizes(text: str | None) -> list[int] | None:
     if text is None:
         return None
+    if ".." in text:
+        return parse_sizes(text, "--batch-size")
     try:
         sizes = [int(part) for part in words(text)] or [int(text)]
     except ValueError:
-        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
+        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8 or 1..64") from None
     if min(sizes) < 1:
         raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers of at least 1")
     return sizes
