@@ -230,6 +230,8 @@ def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]
     """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
+    if re.match(r"\w+:/", name):
+        raise BadInputError(f"{name} is an address, and tftune reads files", "fetch the model, and give its path")
     suffix = path.suffix.lower()
     is_folder = os.path.isdir(path)  # noqa: PTH112  # pathlib's raises where a folder may not be entered
     if suffix in suffixes and is_folder and not formats.is_saved_model(path):
