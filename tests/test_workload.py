@@ -466,6 +466,24 @@ def test_functions_may_be_bound_in_any_way(tmp_path: Path, text: str) -> None:
     assert load(str(tmp_path / "mine.py")).name == "mine"
 
 
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("def inputs(batch_size=32): pass\n", 1),
+        ("PARAMS = {'size': 8}\ndef inputs(batch_size=32, size=8): pass\n", 1),
+        ("PARAMS = {'size': 8}\ndef inputs(batch_size, size=8): pass\n", 0),
+        ("def inputs(batch_size=1): pass\n", 0),
+        ("BATCH_SIZE = 8\ndef inputs(batch_size=32): pass\n", 0),
+        ("BATCH_SIZES = [8, 16]\n" + BODY, 1),
+    ],
+)
+def test_a_batch_size_that_is_not_read_is_noted(tmp_path: Path, text: str, notes: int) -> None:
+    (tmp_path / "mine.py").write_text(f"def build(): pass\n{text}")
+    found = load(str(tmp_path / "mine.py")).notes
+    assert len(found) == notes
+    assert all("tftune reads BATCH_SIZE: without it the batch size is 1; write BATCH_SIZE = " in each for each in found)
+
+
 def test_what_is_left_out_of_a_file_is_noted(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"import os\nITEM = os.name\nbatch_size = 8\n{BODY}")
     workload = load(str(tmp_path / "mine.py"))
