@@ -575,9 +575,24 @@ RESHAPE = "Input to reshape is a tensor with 3072 values, but the requested shap
         ("Requested output shape [4,16] is incompatible with input shape [1,16]", 1, 4),
         ("cannot be reshaped to the requested shape. Input shape:{0,16}, requested shape:{4,16}", 1, None),
         ("no such thing", 1, None),
+        ("Incompatible shapes: [4,8] vs. [2,8] [[{{node add}}]]", 2, 4),
+        ("ConcatOp : Dimension 0 in both shapes must be equal: shape[0] = [1,8] vs. shape[1] = [4,8]", 1, 4),
+        ("Shape of tensor x [1,8] is not compatible with expected shape [4,8].", 1, 4),
+        ("tensor with wrong shape. Expected [4,8] got [1,8]", 1, 4),
+        ("In[0] and In[1] must have compatible batch dimensions: [2,1,8] vs. [4,8,1]", 2, None),
+        ("logits and labels must be broadcastable: logits_size=[2,8] labels_size=[4,8]", 2, 4),
+        ("Matrix size-incompatible: In[0]: [1,8], In[1]: [9,4]", 1, None),
+        ("Incompatible shapes: [1,128,768] vs. [1,512,768]", 1, None),
+        ("Incompatible shapes: [3,8] vs. [4,8]", 1, None),
+        ("the split dimension, but got split_dim 0 (size = 1) and num_split 4", 1, 4),
+        ("Input shape axis 0 must equal 4, got shape [1,8]", 1, 4),
+        ("Expected size[0] in [0, 1], but got 4", 1, 4),
+        ("cs_prev.dims(0) != batch_size: 4 vs. 1", 1, 4),
+        ("Non concat axis dimensions must match: Axis 0 has mismatched dimensions of 4 and 1", 1, 4),
+        ("Non concat axis dimensions must match: Axis 2 has mismatched dimensions of 4 and 1", 1, None),
     ],
 )
-def test_a_reshape_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
+def test_a_failed_operator_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
     assert blame.written_batch(text, batch_size) == expected
 
 

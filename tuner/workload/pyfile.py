@@ -150,11 +150,11 @@ def _text(names: Mapping[str, Any], name: str, default: str) -> str:
 def _notes(path: Path, names: Mapping[str, Any], inputs: ast.FunctionDef | None) -> Iterator[str]:
     """Yield what of a file is not taken as it may be meant."""
     match inputs:
-        case ast.FunctionDef(args=ast.arguments(args=taken, defaults=[ast.Constant(value=int(usual)), *others])):
-            if len(taken) == 1 + len(others) and usual != 1 and "BATCH_SIZE" not in names:
+        case ast.FunctionDef(args=ast.arguments(args=taken, defaults=[ast.Constant(value=int(size)), *others])):
+            if len(taken) == 1 + len(others) and size != 1 and "BATCH_SIZE" not in names:
                 yield (
-                    f"{path.name}: inputs() has {usual} as its default, but tftune reads BATCH_SIZE: without it the "
-                    f"batch size is 1; write BATCH_SIZE = {usual}"
+                    f"{path.name}: inputs() has {size} as its default, but tftune reads BATCH_SIZE: without it the "
+                    f"batch size is 1; write BATCH_SIZE = {size}"
                 )
     for name in ("ITEM", "SOURCE"):
         if isinstance(computed := names.get(name), Computed):
