@@ -296,9 +296,13 @@ def test_what_a_type_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.
     np.save("large.npy", np.full((1, 4), 1e6))
     with pytest.raises(WorkloadError, match="too large for float16"):
         described(model_input("x", "float16", [None, 4]), values=("x=large.npy",))
-    np.savez("many.npz", a=np.ones(4))
-    with pytest.raises(WorkloadError, match="an archive of arrays"):
+    np.savez("many.npz", a=np.ones(4), b=np.ones(4))
+    with pytest.raises(WorkloadError, match="none of its arrays is called 'x', but a, b"):
         described(model_input("x", "string", [None]), values=("x=many.npz",))
+    np.save("objects.npy", np.array([b"a", b"b"], dtype=object))
+    with pytest.raises(WorkloadError, match="it cannot be read") as caught:
+        described(model_input("x", "string", [None]), values=("x=objects.npy",))
+    assert caught.value.advice == "save plain numbers or text: array.astype(float) or array.astype(str)"
     with pytest.raises(WorkloadError, match="input 'x' has the type qint8"):
         described(model_input("x", "qint8", [None, 4]))
 
@@ -594,6 +598,59 @@ RESHAPE = "Input to reshape is a tensor with 3072 values, but the requested shap
 )
 def test_a_failed_operator_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
     assert blame.written_batch(text, batch_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("lines.ndjson", "[1, 2, 3, 4]\n[1, 2, 3, 4]\n"),
+        ("marked.json", "\ufeff[[1, 2, 3, 4]]"),
+        ("columns.json", '{"inputs": {"x": [[1, 2, 3, 4]], "y": [[0]]}}'),
+        ("one.json", '{"signature_name": "serving_default", "inputs": [[1, 2, 3, 4]]}'),
+        ("named.json", '{"inputs": [[1, 2, 3, 4]], "x": [[1, 2, 3, 4]]}'),
+        ("v2.json", '{"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}'),
+        ("v2nested.json", '{"inputs": [{"name": "y", "data": [[0]]}, {"name": "x", "data": [[1, 2, 3, 4]]}]}'),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_requests_of_servers_are_files_of_items(tmp_path: Path, name: str, contents: str, dtype: str) -> None:
+    (tmp_path / name).write_text(contents, encoding="utf-8")
+    given = (f"x={tmp_path / name}",)
+    found = described(model_input("x", dtype, [None, 4]), values=given)
+    assert arrays(found, 2, given)["x"].tolist() == [[1, 2, 3, 4]] * 2
+
+
+def test_lines_of_json_are_items_of_text_under_both_names(tmp_path: Path) -> None:
+    for suffix in ("jsonl", "ndjson"):
+        (tmp_path / f"lines.{suffix}").write_text('"one"\n"two"\n')
+        given = (f"x={tmp_path / 'lines'}.{suffix}",)
+        found = described(model_input("x", "string", [None]), values=given)
+        assert arrays(found, 2, given)["x"].tolist() == [b"one", b"two"]
+
+
+def test_an_array_of_an_archive_is_taken_by_name_or_alone(tmp_path: Path) -> None:
+    for number, arrays_of_file in enumerate(({"a": np.ones((2, 4))}, {"x": np.ones((2, 4)), "y": np.zeros(4)})):
+        path = tmp_path / f"{number}.npz"
+        np.savez(path, **arrays_of_file)
+        given = (f"x={path}",)
+        found = described(model_input("x", "float32", [None, 4]), values=given)
+        assert arrays(found, 2, given)["x"].tolist() == [[1, 1, 1, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        ("int32", "1e3", 1000), ("int32", "4.0", 4), ("float32", "[1,2]", [1, 2]), ("int64", "(1, 2)", [1, 2]),
+        ("bool", "on", True), ("bool", "Off", False), ("bool", "T", True), ("bool", "n", False),
+    ],
+)  # fmt: skip
+def test_a_constant_is_written_in_many_ways(dtype: str, text: str, value: Any) -> None:
+    given = (f"x={text}",)
+    found = described(model_input("x", dtype, [None, 2]), values=given)
+    assert arrays(found, 1, given)["x"].tolist() == [value if isinstance(value, list) else [value] * 2]
+    for wrong in ("1.5", "[1", "1,2]"):
+        with pytest.raises(WorkloadError, match="--input x is "):
+            described(model_input("x", "int32", [None, 2]), values=(f"x={wrong}",))
 
 
 def test_failures_name_the_inputs_that_were_made_up() -> None:
