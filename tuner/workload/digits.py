@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 import unicodedata
 from collections.abc import Iterable
 
@@ -19,6 +20,7 @@ _MARK_AFTER = re.compile(rf"(?P<mark>{_MARK})(?=[0-9])")
 _MARK_BEFORE = re.compile(rf"(?<=[0-9])(?P<mark>{_MARK})\Z")
 _OF_NUMBERS = {"Po", "Lm", "Sk", "Zs", "Pi", "Pf"}  # kinds of characters that part digits somewhere: 1·830, 1ʼ830, 12٫5
 _LONGEST_MARK = 10
+_NEAR = 0.9  # of the larger: settings differ by less than ten times
 _DOT_OF_THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?![0-9])|[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
 _ONE_DOT = re.compile(r"[0-9]{1,3}\.[0-9]{3}(?![0-9.,])")
 
@@ -69,6 +71,19 @@ def _strange(found: re.Match[str] | None) -> str:
         return mark
     is_of_columns = mark.isascii() or mark in SEPARATORS or unicodedata.category(mark) not in _OF_NUMBERS
     return "" if is_of_columns else mark
+
+
+def may_be_thousands(values: Iterable[float], resolution: float, others: Iterable[float], other: float) -> bool:
+    """Return whether a dot may part thousands in one of two outputs: 1.012 of one, and 980 of the other.
+
+    The numbers of one have three decimals, those of the other have none, and they are about a thousand times as large.
+    `resolution` and `other` are what the last digits of the two are worth.
+    """
+    if resolution > other:
+        values, resolution, others, other = others, other, values, resolution
+    fine, whole = statistics.median(values), statistics.median(others)
+    has_three = math.isclose(resolution, 1e-3) and fine < 1e3
+    return has_three and other >= 1 and math.isclose(whole, 1e3 * fine, rel_tol=_NEAR)
 
 
 def two_dots(texts: Iterable[str]) -> tuple[str, str] | None:
