@@ -20,7 +20,9 @@ from tests.processes import gone, wait_until
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK
+from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.job.job import timing_variables
+from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
@@ -374,6 +376,32 @@ def test_threads_of_linear_algebra_are_part_of_what_was_measured() -> None:
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def test_variables_that_change_timings_are_part_of_what_was_measured() -> None:
+    env = dict.fromkeys(("TF_SET_ONEDNN_FPMATH_MODE", "TF_DETERMINISTIC_OPS", "TF_CPP_MAX_VLOG_LEVEL"), "1")
+    kept = timing_variables({**env, "TF_VAR_secret": "x", "TF_CPP_MIN_LOG_LEVEL": "3"}, TENSORFLOW, devices.find("cpu"))
+    assert kept == env
+
+
+@pytest.mark.parametrize(
+    ("words", "is_named"),
+    [
+        (["PYTHON", "x.py"], True),
+        (["env", "A=1", "PYTHON", "x.py"], True),
+        (["taskset", "-c", "0", "PYTHON", "x.py"], True),
+        (["/usr/bin/nice", "-n", "5", "PYTHON", "x.py"], True),
+        (["env", "-i", "PATH=/opt/bin", "PYTHON", "x.py"], False),
+        (["sh", "-c", "PYTHON"], False),
+        (["echo", "PYTHON"], False),
+    ],
+)
+def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, words: list[str], is_named: bool) -> None:
+    python = tmp_path / "python3.12"
+    python.symlink_to(sys.executable)
+    spec = WorkloadSpec(words=[word.replace("PYTHON", str(python)) for word in words], metric_regex="x")
+    found = parse_request(SearchRequest(workload=spec), stores=False).python
+    assert found == (python if is_named else Path(sys.executable))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
 """Whether a search may compute in another precision."""
 
+_PYTHON = re.compile(r"(.*/)?python[\d.]*")
+_STARTERS = {"chrt", "env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout"}
+"""Programs that run the rest of their words here, with the environment and the PATH that they have."""
 _EXPORT_S = 600.0
 TRIAL_TIMEOUT = "2m"
 
@@ -350,11 +353,14 @@ def _storage(url: str) -> str:
 def _interpreter(text: str | None, workload: Workload) -> Path:
     """Return the interpreter's path, its links left alone: a virtual environment is known by its own path.
 
-    A command that begins with an interpreter is taken at its word.
+    A command that begins with an interpreter is taken at its word, also behind what only starts it here.
     """
-    first = "" if workload.command is None else workload.command.words[0]
-    if text is None and re.fullmatch(r"(.*/)?python[\d.]*", first):
-        text = first
+    typed = () if workload.command is None else workload.command.words
+    named = next((at for at, word in enumerate(typed) if _PYTHON.fullmatch(word)), None)
+    if text is None and named is not None:
+        is_started_here = named == 0 or Path(typed[0]).name in _STARTERS
+        has_own_path = any(word.startswith("PATH=") for word in typed[:named])
+        text = typed[named] if is_started_here and not has_own_path else None
     return interpreter(text)
 
 
