@@ -30,6 +30,7 @@ from tuner.space.deployment import Deployment
 from tuner.trial import running
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.running import CommandLauncher, CommandProcess
+from tuner.workload import command
 from tuner.workload.command import Command
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
@@ -87,6 +88,41 @@ def test_the_scripts_among_the_words_are_part_of_what_is_measured(
     script.write_text("print(2)")
     assert find(spec).fingerprint != measured.fingerprint
     assert find(WorkloadSpec(words=spec.words, metric_regex="x", minimize=True)).fingerprint != find(spec).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("bench.sh", "echo rate: $((1000 / ${WIDTH:-1}))"),
+        ("bench.py", "import os\nprint(os.environ.get('WIDTH'))"),
+        ("bench.js", "console.log(process.env.WIDTH)"),
+    ],
+)
+def test_the_variables_that_a_script_reads_are_part_of_what_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WIDTH", raising=False)
+    (tmp_path / script).write_text(f"{text} # TF_NUM_INTRAOP_THREADS OMP_NUM_THREADS HOME WIDTHS\n")
+    spec = WorkloadSpec(words=("run", script), metric_regex="x")
+    monkeypatch.setattr(command, "check_program", lambda _: None)
+    first = find(spec).fingerprint
+    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "HOME", "WIDTHS_OF", "OTHER"):
+        monkeypatch.setenv(name, "7")
+        assert find(spec).fingerprint == first
+    monkeypatch.setenv("WIDTH", "64")
+    wide = find(spec).fingerprint
+    monkeypatch.setenv("WIDTH", "32")
+    assert len({first, wide, find(spec).fingerprint}) == 3
+
+
+def test_a_variable_among_the_words_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = WorkloadSpec(words=("sh", "-c", "echo $WIDTH"), metric_regex="x")
+    prints = {find(spec).fingerprint}
+    for width in ("32", "64"):
+        monkeypatch.setenv("WIDTH", width)
+        prints.add(find(spec).fingerprint)
+    assert len(prints) == 3
 
 
 def clock_of_runs(monkeypatch: pytest.MonkeyPatch, file: Path, run_s: float) -> None:

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner import inherited
+from tuner.machine.openmp import THREADING
 from tuner.workload.formats import is_saved_model
 
 _OF_NO_MODEL = {
@@ -23,6 +24,8 @@ _OF_NO_MODEL = {
 }  # fmt: skip
 """Variables that tell where a process runs, and not what it computes."""
 _NAME = re.compile(r"[A-Za-z]\w+", re.ASCII)  # not `_`, which a shell sets anew for each command
+_IN_CAPITALS = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z0-9_]+(?![a-z])")
+_OF_THREADS = (*THREADING, "TF_NUM_")
 _OF_MODELS = ("config.json", "checkpoint")
 """Files that make a folder one of Hugging Face's models, or one of TensorFlow's checkpoints."""
 _CHANGING = ("/proc/", "/sys/", "/dev/")
@@ -47,6 +50,16 @@ def mark_of(trees: Iterable[tuple[Path, ast.Module]], texts: Iterable[str] = ())
     for pair in sorted(found):
         mark.update("\0".join(pair).encode(errors="surrogateescape") + b"\0")
     return mark.digest() if found else b""
+
+
+def variables_in(texts: Iterable[str]) -> dict[str, str]:
+    """Return the variables that are set here and stand in the words or scripts of a command, in whatever language.
+
+    Without those of numbers of threads, which a trial does not inherit.
+    """
+    environment = inherited.environment()
+    names = {name for text in texts for name in _IN_CAPITALS.findall(text)} & environment.keys() - _OF_NO_MODEL
+    return {name: environment[name] for name in sorted(names) if not name.startswith(_OF_THREADS)}
 
 
 def module_folders(path: Path, tree: ast.Module) -> list[Path]:
