@@ -755,6 +755,12 @@ def test_names_that_are_no_batch() -> None:
     assert shapes.batch_names([model_input("x", shape=["a * batch", 3])], {}) == {"a * batch"}
 
 
+def test_exporters_number_the_batches_of_inputs() -> None:
+    for name in ("batch_1", "batch_size_2", "batch2"):
+        inputs = [model_input("x", shape=["batch", 3]), model_input("y", shape=[name, 5])]
+        assert [each["shape"] for each in shapes.placed(inputs, {})] == [[None, 3], [None, 5]]
+
+
 def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:
     [found] = described(model_input("x", "float32", [None, 4]), ranges=("x=-0.5:1.5",))
     assert found["values"] == "in [-0.5, 1.5)"
