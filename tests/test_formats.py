@@ -9,6 +9,7 @@ import pytest
 
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
+from tuner.frameworks.tensorflow.child import kerasfile
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
@@ -154,3 +155,19 @@ def test_suffixes_of_years_of_tutorials_and_in_capitals(tmp_path: Path) -> None:
     reader = registry.reader_of(Path("NET.ONNX"))
     assert reader is not None
     assert reader.name == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "wrote", "advice"),
+    [
+        ("bad marshal data (unknown type code)", "3.12", "3.3", "the Python code of a Lambda layer"),
+        ("Unable to synchronously open file (truncated file: eof = 1)", "3.12", "3.3", "its end is missing"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "3.12", "this is the version that wrote it"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "3.3", "load it with the version that wrote it"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "", "load it with the version that wrote it"),
+        ("Unrecognized keyword arguments: ['batch_shape']", "3.12", "2.15.0", "use Keras 2"),
+        ("Could not locate class 'MyLayer'", "3.12", "3.12", "load the file that registers MyLayer"),
+    ],
+)
+def test_what_to_do_about_a_file_that_keras_cannot_load(said: str, own: str, wrote: str, advice: str) -> None:
+    assert advice in kerasfile.why_not(f"Exception encountered: {said}", own, wrote)[1]
