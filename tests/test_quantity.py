@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,7 @@ from tuner.api.options import margin_share, workload_spec
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.request import SearchRequest, interpreter, parse_request
+from tuner.job.selection import Selection
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
 from tuner.study.budget import parse_duration
@@ -77,6 +81,35 @@ def test_no_number_stays_none() -> None:
 )
 def test_durations_in_words(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("30d", 720), ("1.5d", 36), ("7 days", 168), ("1 day", 24), ("2w", 336), ("2 weeks", 336), ("12h", 12), ("0d", 0)],
+)
+def test_studies_since_a_time_ago(text: str, hours: float) -> None:
+    reason = Selection(since=text).exclusion_reason([])
+    now = datetime.now(UTC)
+
+    def begun(ago: float) -> Any:
+        return SimpleNamespace(subject=None, created=(now - timedelta(hours=ago)).isoformat())
+
+    assert str(reason(begun(hours + 1))).startswith("started before ")
+    assert reason(begun(hours - 1)) is None
+
+
+@pytest.mark.parametrize("text", ["2026-01-02T10:00:00+00:00", "2026-01-02 10:00", "2026-01-02T10:00Z", "2026-01-02"])
+def test_studies_since_a_moment(text: str) -> None:
+    reason = Selection(since=text).exclusion_reason([])
+    for created, is_left_out in (("2026-01-02T11:00:00+00:00", False), ("2026-01-01T11:00:00+00:00", True)):
+        stored: Any = SimpleNamespace(subject=None, created=created)
+        assert (reason(stored) is not None) is is_left_out
+
+
+@pytest.mark.parametrize("text", ["1m", "3M", "soon", "2026-13-01", "9999-01-01", "1e400d", ".d", "30"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError, match=f"--since is '{text}'"):
+        Selection(since=text).check()
 
 
 def test_a_machine_in_other_units() -> None:
