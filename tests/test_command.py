@@ -182,6 +182,13 @@ def test_numbers_that_differ_in_their_digits_alone_are_compared(tmp_path: Path, 
         assert process(launcher, Deployment(env={"TFTUNE_TEST_RATE": rate})).slice(0.0).metrics
 
 
+def test_runs_of_a_slice_are_as_fine_as_those_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_of_runs(monkeypatch, tmp_path / "here", 0.125)
+    script = "echo x >> here; case $(wc -l < here) in 1) echo rate: 1s;; 2) echo rate: 985ms;; *) echo rate: 1s;; esac"
+    several = process(shell(tmp_path, script)).slice(0.3)
+    assert (several.metrics, several.resolution) == (pytest.approx((1.0, 0.985, 1.0)), 1.0)
+
+
 def test_of_many_numbers_some_are_kept(tmp_path: Path) -> None:
     measured = process(shell(tmp_path, "for i in $(seq 1000); do echo rate: $i; done")).slice(0.0)
     assert 100 < len(measured.metrics) <= 400

@@ -11,9 +11,9 @@ from enum import StrEnum
 from tuner.errors import TunerError
 from tuner.stats.estimate import rounding_error
 from tuner.trial.outcome import Slice
+from tuner.workload.digits import resolution_of
 
 RESPONSE_UNIT = "ms to respond"
-_OTHER_UNIT = 99.0  # times as coarse: no zeros at the end are left out so often
 METRIC = "metric"
 """What a command's number is called, whose unit only the command knows."""
 
@@ -108,18 +108,9 @@ class Objective(StrEnum):
 
 
 def rounding(slices: Sequence[Slice]) -> float:
-    """Return the most by which the mean log rate of slices may be off because a command prints few digits.
-
-    A program that leaves zeros out at the end prints some numbers with fewer digits than it knows: the finest count.
-    Where it changes its unit, as of 985ms and 1s, that of the numbers in the middle counts.
-    """
-    printed = sorted((statistics.median(each.metrics), each.resolution) for each in slices if each.metrics)
-    if not printed:
-        return 0.0
-    finest = min(resolution for _, resolution in printed)
-    middle = max(resolution for _, resolution in printed[(len(printed) - 1) // 2 : len(printed) // 2 + 1])
-    resolution = middle if middle >= _OTHER_UNIT * finest else finest
-    return rounding_error([median for median, _ in printed], resolution)
+    """Return the most by which the mean log rate of slices may be off because a command prints few digits."""
+    printed = [(statistics.median(each.metrics), each.resolution) for each in slices if each.metrics]
+    return rounding_error([median for median, _ in printed], resolution_of(printed))
 
 
 OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY)

@@ -6,6 +6,7 @@ it is slower than a run.
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure, way_out
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
-from tuner.workload.digits import may_be_thousands
+from tuner.workload.digits import may_be_thousands, resolution_of
 from tuner.workload.reading import Reading
 from tuner.workload.units import NoNumberError
 
@@ -130,7 +131,7 @@ class CommandProcess:
             n_steps=len(runs_s),
             step_s=tuple(runs_s),
             metrics=tuple(value for each in readings for value in each.values),
-            resolution=min(each.resolution for each in readings),
+            resolution=resolution_of((statistics.median(each.values), each.resolution) for each in readings),
             unit=readings[0].unit,
             n_left_out=sum(each.n_left_out for each in readings),
         )

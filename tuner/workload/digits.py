@@ -20,6 +20,7 @@ _MARK_AFTER = re.compile(rf"(?P<mark>{_MARK})(?=[0-9])")
 _MARK_BEFORE = re.compile(rf"(?<=[0-9])(?P<mark>{_MARK})\Z")
 _OF_NUMBERS = {"Po", "Lm", "Sk", "Zs", "Pi", "Pf"}  # kinds of characters that part digits somewhere: 1·830, 1ʼ830, 12٫5
 _LONGEST_MARK = 10
+_OTHER_UNIT = 99.0  # times as coarse: no zeros at the end are left out so often
 _NEAR = 0.9  # of the larger: settings differ by less than ten times
 _DOT_OF_THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?![0-9])|[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
 _ONE_DOT = re.compile(r"[0-9]{1,3}\.[0-9]{3}(?![0-9.,])")
@@ -71,6 +72,19 @@ def _strange(found: re.Match[str] | None) -> str:
         return mark
     is_of_columns = mark.isascii() or mark in SEPARATORS or unicodedata.category(mark) not in _OF_NUMBERS
     return "" if is_of_columns else mark
+
+
+def resolution_of(printed: Iterable[tuple[float, float]]) -> float:
+    """Return the smallest difference that numbers show, each with what its last digit is worth; 0 without numbers.
+
+    A program that leaves zeros out at the end prints some numbers with fewer digits than it knows: the finest count. If
+    it changes its unit, as of 985ms and 1s, that of the numbers in the middle counts.
+    """
+    ordered = sorted(printed)
+    finest = min((resolution for _, resolution in ordered), default=0.0)
+    middle = [resolution for _, resolution in ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]]
+    coarsest = max(middle, default=0.0)
+    return coarsest if coarsest >= _OTHER_UNIT * finest else finest
 
 
 def may_be_thousands(values: Iterable[float], resolution: float, others: Iterable[float], other: float) -> bool:
