@@ -50,6 +50,8 @@ RATE = r"rate: ([0-9.]+)"
         (r"^rate: (\d+)", "\ufeffrate: 12", 12.0, 1.0),
         # Marks that the pattern names, and marks of columns, end a number.
         (r"(\d+)·\d+", "12·345", 12.0, 1.0),
+        (r"(\d+)x\d+", "16x224", 16.0, 1.0),
+        (r"PT([\d.]+)S", "took PT58.1S", 58.1, 0.1),
         (r"\^(\d+)", "10^3", 3.0, 1.0),
         (r"(\d+) \|", "12 | 345", 12.0, 1.0),
         (r"x ([\d.]+)", "3 x 12.5×4", 12.5, 0.1),
@@ -111,6 +113,8 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (r"e: ([\d.]+)", "e: 1s 250ms", "1s 250ms"),
         (r"([\d.]+)ms", "e: 1s 250ms", "1s 250ms"),
         (RATE, "rate: 1.83x10^3", "1.83x10^3"),
+        (r"PT([\d.]+)", "took PT1M2.5S", "1M2.5S"),
+        (RATE, "rate: 16x224", "16x224"),
         # Marks for thousands, decimals, powers and fractions that are not read.
         (RATE, "rate: 1`830.4", "1`830.4"),
         (RATE, "rate: 1‘830", "1‘830"),
@@ -237,6 +241,9 @@ def test_units_are_the_same_in_capitals() -> None:
         (r"e: ([\d.]+)", "e: 1 min 2 s", 62.0, 1.0),
         (r"e: ([\d.]+)", "e: 1 hour, 2 minutes", 3720.0, 60.0),
         (r"e: ([\d.]+)", "e: 5d 3h", 442800.0, 3600.0),
+        (r"e: ([\d.]+)", "e: 1 minute and 2.5 seconds", 62.5, 0.1),
+        (r"e: ([\d.]+)", "e: 1 hour, 1 minute, and 2 seconds", 3662.0, 1.0),
+        (r"e: ([\d.]+)", "e: 1m:02.5s", 62.5, 0.1),
     ],
 )
 def test_a_duration_in_parts_is_one_number(pattern: str, output: str, value: float, resolution: float) -> None:

@@ -58,10 +58,9 @@ _KNOWN += rf"|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
 _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
 _SHARE = r"(?:/(?:gpu|device|core|worker|node|thread|process|socket|chip|card|instance|replica|rank|stream)s?)?"
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?i:{_SHARE})(?![\w/])")
-_TO_MINUS_ONE = re.compile(
+_TO_MINUS_ONE = re.compile(  # a rate as physicists write it: 12 s⁻¹, 12 img s^-1
     rf" ?(?:(?P<over>{_LETTERS}+)[ ·*.])?(?P<under>(?i:{_TIME}))(?:\^\{{?[-−]1\}}?|\*\*-1|⁻¹|(?<=[ ·]s)-1)(?![\w.])"
 )
-"""A rate as physicists write it: 12 s⁻¹, 12 img s^-1."""
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
 _LABEL = re.compile(
     rf"[\[(](?P<enclosed>{_TIME})[\])]|(?<!_per)_(?P<ending>[nuµm]?s|[mu]?secs?|(?:milli|micro)?seconds|minutes)\b"
@@ -76,9 +75,10 @@ _STATISTIC = re.compile(
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r" ?\(?(?:±|\+/?-|[-–]) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
+_AND = r"(?::|,? ?(?:and )?)"
 _IN_PARTS = re.compile(
-    r"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?),? ?)?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?),? ?)?"
-    r"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?),? ?)?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
+    rf"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?){_AND})?"
+    rf"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?){_AND})?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
     r"(?P<rest>[0-9.]+ ?[mun]s)?(?<! )(?![A-Za-z/]| per )"
 )
 """A duration: 1m12.3s, 1 hour, 2 minutes."""
@@ -356,8 +356,7 @@ def _is_named(match: re.Match[str], lines: str, span: tuple[int, int]) -> bool:
 def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     """Return the number between two places, with the unit next to it; raises NoNumberError."""
     text, after = lines[begin:end], lines[end : end + 80].partition("\n")[0]
-    parsed = worth(text)
-    shown = text
+    parsed, shown = worth(text), text
     if _POWER_OF_TEN.match(after):
         parsed, shown = None, text + after.split(" ")[0]
     if parsed is None:
@@ -372,6 +371,8 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     attached, apart = _ATTACHED.match(after), _APART.match(after)
     if not attached and not apart and (spread := _SPREAD.match(after)):
         attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())
+    if attached and re.match(r"[A-Za-z]{1,2}[0-9]", after) and not _is_named(match, lines, (end, end + 1)):  # 1M2.5S
+        raise _ambiguous(match, text + after.split(" ")[0])
     unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else _labelled(lines[line_begin:begin])
     if inverted := _TO_MINUS_ONE.match(after):
         unit = f"{inverted['over'] or ''}/{inverted['under']}"
