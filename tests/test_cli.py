@@ -20,6 +20,8 @@ from tests.processes import wait_until
 from tuner.cli import command_names
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
+from tuner.paths import storage_url
+from tuner.study.database import cannot_open, shown
 from tuner.study.storage import check_storage
 from tuner.workload.workload import load, names
 
@@ -371,6 +373,45 @@ def test_files_that_may_not_be_read(option: str, tmp_path: Path, monkeypatch: py
             check_storage(f"sqlite:///{path}")
         else:
             load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite://results.db", "'sqlite://results.db' is neither a path nor a URL; write sqlite:///results.db"),
+        ("sqlite:results.db", "'sqlite:results.db' is neither a path nor a URL; write sqlite:///results.db"),
+        ("sqlite:/results.db", "'sqlite:/results.db' is neither a path nor a URL; write sqlite:////results.db"),
+        ("sqlite://", "names a folder"),
+        ("mysql+pymysql://u@host:port/db", "mysql+pymysql://u@host:port/db cannot be opened: its port is no number"),
+        ("mysql+pymysql://u@host:port/db", "write the number of the port after the host"),
+    ],
+)
+def test_a_storage_that_is_written_wrongly(url: str, message: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        check_storage(storage_url(url))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("postgresql://u:secret@host/db", "postgresql://u:***@host/db"),
+        ("postgresql://u:sec@ret@host/db", "postgresql://u:***@host/db"),
+        ("postgresql://u:se/c@host/db", "postgresql://u:***@host/db"),
+        ("postgresql://host/db?user=u&password=secret&x=1", "postgresql://host/db?user=u&password=***&x=1"),
+        ("postgresql://u@host:5432/db", "postgresql://u@host:5432/db"),
+        ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+    ],
+)
+def test_no_part_of_a_password_is_shown(url: str, text: str) -> None:
+    assert shown(url) == text
+
+
+def test_an_at_sign_in_a_password_has_to_be_escaped() -> None:
+    error = cannot_open("postgresql://u:p@ss@host/db", RuntimeError('could not translate host name "ss@host"'))
+    assert error.hint == "write %40 for an @ in the user or the password"
+    error = cannot_open("postgresql://u:p@host/db", RuntimeError('could not translate host name "host"'))
+    assert error.hint.startswith("check the host")
 
 
 def _refuse(*_args: object, **_options: object) -> NoReturn:

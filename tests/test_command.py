@@ -20,7 +20,9 @@ from tests.processes import gone, wait_until
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK
+from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.job.job import timing_variables
+from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
@@ -28,6 +30,7 @@ from tuner.space.deployment import Deployment
 from tuner.trial import running
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.running import CommandLauncher, CommandProcess
+from tuner.workload import command
 from tuner.workload.command import Command
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
@@ -87,6 +90,41 @@ def test_the_scripts_among_the_words_are_part_of_what_is_measured(
     assert find(WorkloadSpec(words=spec.words, metric_regex="x", minimize=True)).fingerprint != find(spec).fingerprint
 
 
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("bench.sh", "echo rate: $((1000 / ${WIDTH:-1}))"),
+        ("bench.py", "import os\nprint(os.environ.get('WIDTH'))"),
+        ("bench.js", "console.log(process.env.WIDTH)"),
+    ],
+)
+def test_the_variables_that_a_script_reads_are_part_of_what_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WIDTH", raising=False)
+    (tmp_path / script).write_text(f"{text} # TF_NUM_INTRAOP_THREADS OMP_NUM_THREADS HOME WIDTHS\n")
+    spec = WorkloadSpec(words=("run", script), metric_regex="x")
+    monkeypatch.setattr(command, "check_program", lambda _: None)
+    first = find(spec).fingerprint
+    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "HOME", "WIDTHS_OF", "OTHER"):
+        monkeypatch.setenv(name, "7")
+        assert find(spec).fingerprint == first
+    monkeypatch.setenv("WIDTH", "64")
+    wide = find(spec).fingerprint
+    monkeypatch.setenv("WIDTH", "32")
+    assert len({first, wide, find(spec).fingerprint}) == 3
+
+
+def test_a_variable_among_the_words_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = WorkloadSpec(words=("sh", "-c", "echo $WIDTH"), metric_regex="x")
+    prints = {find(spec).fingerprint}
+    for width in ("32", "64"):
+        monkeypatch.setenv("WIDTH", width)
+        prints.add(find(spec).fingerprint)
+    assert len(prints) == 3
+
+
 def clock_of_runs(monkeypatch: pytest.MonkeyPatch, file: Path, run_s: float) -> None:
     """Let the clock of commands tell that each run, which has left a line in a file, took so long."""
     file.touch()
@@ -123,6 +161,32 @@ def test_a_slice_has_one_unit_and_what_its_numbers_cannot_show(tmp_path: Path) -
         inverse.slice(0.0)
     assert caught.value.status is Status.FAILED
     assert "let the command print one unit" in caught.value.hint
+
+
+@pytest.mark.parametrize(("first", "later"), [("1.012", "980"), ("980", "1.012"), ("1.012 img/s", "980 img/s")])
+def test_a_dot_that_may_part_thousands_is_a_failed_trial(tmp_path: Path, first: str, later: str) -> None:
+    launcher = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE")
+    process(launcher, Deployment(env={"TFTUNE_TEST_RATE": first})).slice(0.0)
+    with pytest.raises(TrialFailure, match="a dot may part thousands in one of them") as caught:
+        process(launcher, Deployment(env={"TFTUNE_TEST_RATE": later})).slice(0.0)
+    assert "LC_ALL=C" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [("1.012", "0.980"), ("1.012", "1"), ("980", "1012"), ("1.01", "980"), ("1.012", "12.5"), ("1.012k", "980")],
+)
+def test_numbers_that_differ_in_their_digits_alone_are_compared(tmp_path: Path, first: str, later: str) -> None:
+    launcher = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE")
+    for rate in (first, later):
+        assert process(launcher, Deployment(env={"TFTUNE_TEST_RATE": rate})).slice(0.0).metrics
+
+
+def test_runs_of_a_slice_are_as_fine_as_those_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_of_runs(monkeypatch, tmp_path / "here", 0.125)
+    script = "echo x >> here; case $(wc -l < here) in 1) echo rate: 1s;; 2) echo rate: 985ms;; *) echo rate: 1s;; esac"
+    several = process(shell(tmp_path, script)).slice(0.3)
+    assert (several.metrics, several.resolution) == (pytest.approx((1.0, 0.985, 1.0)), 1.0)
 
 
 def test_of_many_numbers_some_are_kept(tmp_path: Path) -> None:
@@ -355,6 +419,32 @@ def test_threads_of_linear_algebra_are_part_of_what_was_measured() -> None:
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def test_variables_that_change_timings_are_part_of_what_was_measured() -> None:
+    env = dict.fromkeys(("TF_SET_ONEDNN_FPMATH_MODE", "TF_DETERMINISTIC_OPS", "TF_CPP_MAX_VLOG_LEVEL"), "1")
+    kept = timing_variables({**env, "TF_VAR_secret": "x", "TF_CPP_MIN_LOG_LEVEL": "3"}, TENSORFLOW, devices.find("cpu"))
+    assert kept == env
+
+
+@pytest.mark.parametrize(
+    ("words", "is_named"),
+    [
+        (["PYTHON", "x.py"], True),
+        (["env", "A=1", "PYTHON", "x.py"], True),
+        (["taskset", "-c", "0", "PYTHON", "x.py"], True),
+        (["/usr/bin/nice", "-n", "5", "PYTHON", "x.py"], True),
+        (["env", "-i", "PATH=/opt/bin", "PYTHON", "x.py"], False),
+        (["sh", "-c", "PYTHON"], False),
+        (["echo", "PYTHON"], False),
+    ],
+)
+def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, words: list[str], is_named: bool) -> None:
+    python = tmp_path / "python3.12"
+    python.symlink_to(sys.executable)
+    spec = WorkloadSpec(words=[word.replace("PYTHON", str(python)) for word in words], metric_regex="x")
+    found = parse_request(SearchRequest(workload=spec), stores=False).python
+    assert found == (python if is_named else Path(sys.executable))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ SHADOW = "raise SystemExit('a file of the user was run')\n"
         (0, "", "ended with exit code 0"),
         (3, "", "ended with exit code 3"),
         (129, "usage: git", "ended with exit code 129"),
+        (126, "", "ended with exit code 126: what it ran may not be executed"),
+        (127, "sh: 1: foo: not found", "ended with exit code 127: what it ran was not found"),
+        (127, "x: error while loading shared libraries: libfoo.so", "ended with exit code 127: x: error while loading"),
         (None, "", "ended, and nothing is known of how"),
         (
             -4,
@@ -242,3 +245,25 @@ def test_folders_with_installed_packages_keep_their_place(tmp_path: Path) -> Non
     path = subprocess.check_output([sys.executable, "-c", code], cwd="/", env=env, text=True).split()
     standard = next(number for number, each in enumerate(path) if each.endswith("/lib-dynload"))
     assert path.index(f"{tmp_path}/installed") < standard < path.index(f"{tmp_path}/project")
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("panic: index out of range\n\ngoroutine 1 [running]:\nmain.main()\n", "panic: index out of range"),
+        (
+            "thread 'main' panicked at src/main.rs:1:\nno such file\nnote: run with RUST_BACKTRACE=1\n",
+            "thread 'main' pan",
+        ),
+        ("libc++abi: terminating due to uncaught exception\nstack:\n#0\n", "libc++abi: terminating"),
+        ("==7==ERROR: AddressSanitizer: heap-use-after-free\n#0\n#1\n", "==7==ERROR: AddressSanitizer"),
+        ("Intel MKL FATAL ERROR: Cannot load libmkl_avx2.so.\nbye\n", "Intel MKL FATAL ERROR: Cannot load"),
+        ("OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 64\nbye\n", "OpenBLAS blas_thread_init"),
+        (
+            "TypeError: Descriptors cannot be created directly.\nIf this call came from a _pb2.py file\n",
+            "TypeError: Desc",
+        ),
+    ],
+)
+def test_the_reason_of_a_failure_comes_before_what_follows_it(log: str, words: str) -> None:
+    assert last_words(log).startswith(words)

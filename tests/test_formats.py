@@ -9,6 +9,7 @@ import pytest
 
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
+from tuner.frameworks.tensorflow.child import kerasfile
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
@@ -57,6 +58,19 @@ def archive(path: Path, *names: str) -> None:
         ("model.onnx", b"version https://git-lfs.github.com/spec/v1\n", "is the pointer of a file in Git LFS"),
         ("model.keras", b"<!DOCTYPE html>", "is a web page, not a model"),
         ("model.h5", b"", "is empty; copy it or fetch it again"),
+        ("net.ptl", b"x", "is a file of PyTorch"),
+        ("cut.pt", b"PK\x03\x04", "is a file of PyTorch"),
+        ("cut.npz", b"PK\x03\x04", "is a file of arrays"),
+        ("web.json", b'{"format": "layers-model", "modelTopology": {}}', "is a model of TensorFlow.js"),
+        ("config.json", b'{"architectures": ["BertModel"]}', "is a model of Hugging Face; write a Python file"),
+        ("config.pbtxt", b'name: "resnet"', "is the configuration of a model in Triton"),
+        ("net.onnx.data", b"x", "is the weights of an ONNX model; give the .onnx file beside it"),
+        ("net.onnx_data", b"x", "is the weights of an ONNX model; give the .onnx file beside it"),
+        ("net.mnn", b"x", "is a model of MNN"),
+        ("model.yaml", b"class_name: Sequential", "is a file of settings; give the model that it describes"),
+        ("model.onnx", b"<?xml version='1.0'?><Error>", "is an answer of a server, not a model"),
+        ("model.keras", b'{"error": "not found"}', "is an answer of a server, not a model"),
+        ("model.h5", b"\x1f\x8b\x08", "is compressed by gzip; unpack it"),
         ("serve.sh", b"#!/bin/sh", "is not a Python file; to measure a command, put it after --"),
     ],
 )
@@ -111,8 +125,27 @@ def test_folders_tell_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "is part of a SavedModel; give its folder, served/10" in refusal("served/10/saved_model.pbtxt")
     assert "is part of a SavedModel; give its folder, served/10" in refusal("served/10/variables/variables.index")
     assert refusal("nothing") == "nothing is a folder without saved_model.pb; give the folder of a SavedModel"
+    for name in ("repository/net/1/model.savedmodel", "run/artifacts/model/data", "cut/variables", "onnx/1", "hub"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "repository/net/config.pbtxt").write_bytes(b"x")
+    (tmp_path / "repository/net/1/model.savedmodel/saved_model.pb").write_bytes(b"x")
+    (tmp_path / "run/artifacts/model/data/saved_model.pb").write_bytes(b"x")
+    (tmp_path / "onnx/1/net.keras").write_bytes(b"x")
+    (tmp_path / "hub/config.json").write_bytes(b'{"model_type": "bert"}')
+    (tmp_path / "hub/tf_model.h5").write_bytes(HDF5)
+    assert "such as repository/net/1/model.savedmodel" in refusal("repository")
+    assert "such as repository/net/1/model.savedmodel" in refusal("repository/net")
+    assert "such as run/artifacts/model/data" in refusal("run")
+    assert refusal("cut") == "cut is a SavedModel without its saved_model.pb; copy the whole folder again"
+    assert "give the file, onnx/1/net.keras" in refusal("onnx")
+    assert "hub is a model of Hugging Face; write a Python file whose build() calls from_pretrained()" in refusal("hub")
     for name in ("served/10", "mine.keras"):  # as text, and a folder that is called like a file
         assert find(WorkloadSpec(words=(name,)), FRAMEWORK.suffixes).kind == Kind.SAVED_MODEL
+
+
+@pytest.mark.parametrize("name", ["https://host/m.onnx", "gs://bucket/m.keras", "s3://bucket/saved", "hf://bert"])
+def test_an_address_is_no_path(name: str) -> None:
+    assert refusal(name) == f"{name} is an address, and tftune reads files; fetch the model, and give its path"
 
 
 def test_suffixes_of_years_of_tutorials_and_in_capitals(tmp_path: Path) -> None:
@@ -122,3 +155,19 @@ def test_suffixes_of_years_of_tutorials_and_in_capitals(tmp_path: Path) -> None:
     reader = registry.reader_of(Path("NET.ONNX"))
     assert reader is not None
     assert reader.name == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "wrote", "advice"),
+    [
+        ("bad marshal data (unknown type code)", "3.12", "3.3", "the Python code of a Lambda layer"),
+        ("Unable to synchronously open file (truncated file: eof = 1)", "3.12", "3.3", "its end is missing"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "3.12", "this is the version that wrote it"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "3.3", "load it with the version that wrote it"),
+        ("Layer 'dense' expected 1 variables, but received 0", "3.12", "", "load it with the version that wrote it"),
+        ("Unrecognized keyword arguments: ['batch_shape']", "3.12", "2.15.0", "use Keras 2"),
+        ("Could not locate class 'MyLayer'", "3.12", "3.12", "load the file that registers MyLayer"),
+    ],
+)
+def test_what_to_do_about_a_file_that_keras_cannot_load(said: str, own: str, wrote: str, advice: str) -> None:
+    assert advice in kerasfile.why_not(f"Exception encountered: {said}", own, wrote)[1]

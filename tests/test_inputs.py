@@ -200,6 +200,17 @@ MADE_UP = [
     ("keras_learning_phase", "int32", [], "= 0", True),
     ("keep_prob", "float32", [], "= 1", True),
     ("dropout_rate", "float32", [], "= 0", True),
+    ("keep_probability", "float32", [], "= 1", True),
+    ("keep_rate", "float32", [1], "= 1", True),
+    ("drop_prob", "float32", [], "= 0", True),
+    ("drop_rate", "float32", [None], "in [0, 1)", False),
+    ("im_shape", "float32", [None, 2], "in [0, 1)", True),
+    ("scale_factor", "float32", [None, 2], "in [0, 1)", True),
+    ("im_info", "float32", [None, 3], "in [0, 1)", True),
+    ("duration", "float32", [None], "in [0, 1)", True),
+    ("info", "float32", [None, 400], "in [0, 1)", False),
+    ("terminal", "bool", [None, 4], "= false", True),
+    ("mask_indices", "int32", [None, 20], "0 or 1", False),
     ("lengths", "int64", [None], "= 400", True),
     ("length", "int64", [None, 1], "= 400", True),
     ("feature_lens", "int32", [None], "= 400", True),
@@ -285,9 +296,13 @@ def test_what_a_type_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.
     np.save("large.npy", np.full((1, 4), 1e6))
     with pytest.raises(WorkloadError, match="too large for float16"):
         described(model_input("x", "float16", [None, 4]), values=("x=large.npy",))
-    np.savez("many.npz", a=np.ones(4))
-    with pytest.raises(WorkloadError, match="an archive of arrays"):
+    np.savez("many.npz", a=np.ones(4), b=np.ones(4))
+    with pytest.raises(WorkloadError, match="none of its arrays is called 'x', but a, b"):
         described(model_input("x", "string", [None]), values=("x=many.npz",))
+    np.save("objects.npy", np.array([b"a", b"b"], dtype=object))
+    with pytest.raises(WorkloadError, match="it cannot be read") as caught:
+        described(model_input("x", "string", [None]), values=("x=objects.npy",))
+    assert caught.value.advice == "save plain numbers or text: array.astype(float) or array.astype(str)"
     with pytest.raises(WorkloadError, match="input 'x' has the type qint8"):
         described(model_input("x", "qint8", [None, 4]))
 
@@ -564,10 +579,78 @@ RESHAPE = "Input to reshape is a tensor with 3072 values, but the requested shap
         ("Requested output shape [4,16] is incompatible with input shape [1,16]", 1, 4),
         ("cannot be reshaped to the requested shape. Input shape:{0,16}, requested shape:{4,16}", 1, None),
         ("no such thing", 1, None),
+        ("Incompatible shapes: [4,8] vs. [2,8] [[{{node add}}]]", 2, 4),
+        ("ConcatOp : Dimension 0 in both shapes must be equal: shape[0] = [1,8] vs. shape[1] = [4,8]", 1, 4),
+        ("Shape of tensor x [1,8] is not compatible with expected shape [4,8].", 1, 4),
+        ("tensor with wrong shape. Expected [4,8] got [1,8]", 1, 4),
+        ("In[0] and In[1] must have compatible batch dimensions: [2,1,8] vs. [4,8,1]", 2, None),
+        ("logits and labels must be broadcastable: logits_size=[2,8] labels_size=[4,8]", 2, 4),
+        ("Matrix size-incompatible: In[0]: [1,8], In[1]: [9,4]", 1, None),
+        ("Incompatible shapes: [1,128,768] vs. [1,512,768]", 1, None),
+        ("Incompatible shapes: [3,8] vs. [4,8]", 1, None),
+        ("the split dimension, but got split_dim 0 (size = 1) and num_split 4", 1, 4),
+        ("Input shape axis 0 must equal 4, got shape [1,8]", 1, 4),
+        ("Expected size[0] in [0, 1], but got 4", 1, 4),
+        ("cs_prev.dims(0) != batch_size: 4 vs. 1", 1, 4),
+        ("Non concat axis dimensions must match: Axis 0 has mismatched dimensions of 4 and 1", 1, 4),
+        ("Non concat axis dimensions must match: Axis 2 has mismatched dimensions of 4 and 1", 1, None),
     ],
 )
-def test_a_reshape_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
+def test_a_failed_operator_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
     assert blame.written_batch(text, batch_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("lines.ndjson", "[1, 2, 3, 4]\n[1, 2, 3, 4]\n"),
+        ("marked.json", "\ufeff[[1, 2, 3, 4]]"),
+        ("columns.json", '{"inputs": {"x": [[1, 2, 3, 4]], "y": [[0]]}}'),
+        ("one.json", '{"signature_name": "serving_default", "inputs": [[1, 2, 3, 4]]}'),
+        ("named.json", '{"inputs": [[1, 2, 3, 4]], "x": [[1, 2, 3, 4]]}'),
+        ("v2.json", '{"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}'),
+        ("v2nested.json", '{"inputs": [{"name": "y", "data": [[0]]}, {"name": "x", "data": [[1, 2, 3, 4]]}]}'),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_requests_of_servers_are_files_of_items(tmp_path: Path, name: str, contents: str, dtype: str) -> None:
+    (tmp_path / name).write_text(contents, encoding="utf-8")
+    given = (f"x={tmp_path / name}",)
+    found = described(model_input("x", dtype, [None, 4]), values=given)
+    assert arrays(found, 2, given)["x"].tolist() == [[1, 2, 3, 4]] * 2
+
+
+def test_lines_of_json_are_items_of_text_under_both_names(tmp_path: Path) -> None:
+    for suffix in ("jsonl", "ndjson"):
+        (tmp_path / f"lines.{suffix}").write_text('"one"\n"two"\n')
+        given = (f"x={tmp_path / 'lines'}.{suffix}",)
+        found = described(model_input("x", "string", [None]), values=given)
+        assert arrays(found, 2, given)["x"].tolist() == [b"one", b"two"]
+
+
+def test_an_array_of_an_archive_is_taken_by_name_or_alone(tmp_path: Path) -> None:
+    for number, arrays_of_file in enumerate(({"a": np.ones((2, 4))}, {"x": np.ones((2, 4)), "y": np.zeros(4)})):
+        path = tmp_path / f"{number}.npz"
+        np.savez(path, **arrays_of_file)
+        given = (f"x={path}",)
+        found = described(model_input("x", "float32", [None, 4]), values=given)
+        assert arrays(found, 2, given)["x"].tolist() == [[1, 1, 1, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        ("int32", "1e3", 1000), ("int32", "4.0", 4), ("float32", "[1,2]", [1, 2]), ("int64", "(1, 2)", [1, 2]),
+        ("bool", "on", True), ("bool", "Off", False), ("bool", "T", True), ("bool", "n", False),
+    ],
+)  # fmt: skip
+def test_a_constant_is_written_in_many_ways(dtype: str, text: str, value: Any) -> None:
+    given = (f"x={text}",)
+    found = described(model_input("x", dtype, [None, 2]), values=given)
+    assert arrays(found, 1, given)["x"].tolist() == [value if isinstance(value, list) else [value] * 2]
+    for wrong in ("1.5", "[1", "1,2]"):
+        with pytest.raises(WorkloadError, match="--input x is "):
+            described(model_input("x", "int32", [None, 2]), values=(f"x={wrong}",))
 
 
 def test_failures_name_the_inputs_that_were_made_up() -> None:
@@ -670,6 +753,12 @@ def test_names_that_are_no_batch() -> None:
     assert not shapes.is_part(None)
     assert shapes.batch_names([model_input("x", shape=["batch_size", "seq"])], {}) == {"batch_size"}
     assert shapes.batch_names([model_input("x", shape=["a * batch", 3])], {}) == {"a * batch"}
+
+
+def test_exporters_number_the_batches_of_inputs() -> None:
+    for name in ("batch_1", "batch_size_2", "batch2"):
+        inputs = [model_input("x", shape=["batch", 3]), model_input("y", shape=[name, 5])]
+        assert [each["shape"] for each in shapes.placed(inputs, {})] == [[None, 3], [None, 5]]
 
 
 def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:

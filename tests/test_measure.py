@@ -24,7 +24,7 @@ from tuner.measure.finals import (
     slice_log_rates,
 )
 from tuner.measure.interruption import Interruption, Kind
-from tuner.measure.objective import Objective
+from tuner.measure.objective import Objective, rounding
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
 from tuner.measure.warning import Code
@@ -540,6 +540,18 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     assert not evidence.unseen_warnings(others, 4, Objective.THROUGHPUT)  # of which the threads are seen
     [uncertain] = evidence.unseen_warnings([(1, estimate([-0.2, -0.3]))], 1, Objective.MAXIMIZE)
     assert "its number is not certain to differ under any setting" in uncertain.observation
+
+
+def test_a_unit_that_changes_leaves_the_digits_of_most_numbers() -> None:
+    def printed(*numbers: tuple[float, float]) -> list[Slice]:
+        run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
+        return [replace(run, metrics=(value,), resolution=resolution) for value, resolution in numbers]
+
+    # 1s, 1s, 1s and 985ms: three of them may be anything from 0.5 to 1.5 s.
+    assert rounding(printed((1000.0, 1000.0), (1000.0, 1000.0), (1000.0, 1000.0), (985.0, 1.0))) > 0.3
+    # 12.5, 12.4, 12 of a program that leaves zeros out.
+    assert rounding(printed((12.5, 0.1), (12.0, 1.0), (11.9, 0.1))) < 0.01
+    assert rounding([]) == 0.0
 
 
 def test_numbers_that_are_far_apart_may_have_different_units() -> None:

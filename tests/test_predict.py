@@ -304,7 +304,9 @@ def test_a_capture_of_something_else_is_refused_by_what_differs(space: Space, st
         "the profile is of another workload: mode is training there, and inference here"
     )
     edited = changed(own.workload, fingerprint="other")
-    assert refused(changed(own, workload=edited)).endswith("workload: its code or its model is another")
+    assert refused(changed(own, workload=edited)).endswith(
+        "workload: its code, its model or a variable that it reads is another"
+    )
     smaller = replace(HERE, id="other", cpu_quota=1.5)
     assert refused(changed(own, machine=smaller)) == (
         "the profile is of another machine: cpu_quota is 1.5 there, and none here"

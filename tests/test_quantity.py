@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,10 +18,11 @@ from tuner.api.options import margin_share, workload_spec
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.request import SearchRequest, interpreter, parse_request
+from tuner.job.selection import Selection
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
 from tuner.study.budget import parse_duration
-from tuner.workload.spec import WorkloadSpec
+from tuner.workload.spec import WorkloadSpec, ranges, shapes
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,8 @@ from tuner.workload.spec import WorkloadSpec
     [
         (MILLISECONDS, "50", 50), (MILLISECONDS, "50ms", 50), (MILLISECONDS, "50 ms", 50), (MILLISECONDS, "0.05s", 50),
         (MILLISECONDS, "500us", 0.5), (MILLISECONDS, "500µs", 0.5), (MILLISECONDS, "1e1", 10), (MILLISECONDS, 7, 7),
+        (MILLISECONDS, "500\u03bcs", 0.5), (MILLISECONDS, "50msec", 50), (MILLISECONDS, "0.05 seconds", 50),
+        (MILLISECONDS, "50 milliseconds", 50), (PER_SECOND, "10 requests per second", 10), (PER_SECOND, "10tps", 10),
         (WATTS, "50W", 50), (WATTS, "50", 50), (WATTS, "0.2 kW", 200), (WATTS, 12.5, 12.5),
         (PER_SECOND, "10/s", 10), (PER_SECOND, "600/min", 10), (PER_SECOND, "600rpm", 10), (PER_SECOND, "10 qps", 10),
         (PER_SECOND, "10 req/s", 10), (PER_SECOND, "10Hz", 10), (PER_SECOND, "1.5krps", 1500), (PER_SECOND, "10", 10),
@@ -76,12 +83,62 @@ def test_durations_in_words(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("30d", 720), ("1.5d", 36), ("7 days", 168), ("1 day", 24), ("2w", 336), ("2 weeks", 336), ("12h", 12), ("0d", 0)],
+)
+def test_studies_since_a_time_ago(text: str, hours: float) -> None:
+    reason = Selection(since=text).exclusion_reason([])
+    now = datetime.now(UTC)
+
+    def begun(ago: float) -> Any:
+        return SimpleNamespace(subject=None, created=(now - timedelta(hours=ago)).isoformat())
+
+    assert str(reason(begun(hours + 1))).startswith("started before ")
+    assert reason(begun(hours - 1)) is None
+
+
+@pytest.mark.parametrize("text", ["2026-01-02T10:00:00+00:00", "2026-01-02 10:00", "2026-01-02T10:00Z", "2026-01-02"])
+def test_studies_since_a_moment(text: str) -> None:
+    reason = Selection(since=text).exclusion_reason([])
+    for created, is_left_out in (("2026-01-02T11:00:00+00:00", False), ("2026-01-01T11:00:00+00:00", True)):
+        stored: Any = SimpleNamespace(subject=None, created=created)
+        assert (reason(stored) is not None) is is_left_out
+
+
+@pytest.mark.parametrize("text", ["1m", "3M", "soon", "2026-13-01", "9999-01-01", "1e400d", ".d", "30"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError, match=f"--since is '{text}'"):
+        Selection(since=text).check()
+
+
 def test_a_machine_in_other_units() -> None:
     spec = parse_spec("cores=4,memory=64GiB,l3=512KiB,bandwidth=20000MB/s,quota=250%")
     assert (spec.memory, spec.l3, spec.bandwidth, spec.quota) == (64, 0.5, 20, 2.5)
     assert parse_spec("cores=4,memory=64,l3=16").memory == 64
     with pytest.raises(BadInputError, match=r"memory=64XB; expected a number from 0\.1 to 65536, in GiB"):
         parse_spec("cores=4,memory=64XB")
+
+
+def test_shapes_and_ranges_may_be_written_as_programs_print_them() -> None:
+    for text in ("224,224,3", "(224, 224, 3)", "[224,224,3]", "224x224x3", "224 × 224 × 3"):
+        assert shapes([f"x={text}"]) == {"x": [224, 224, 3]}
+    assert shapes(["x=(batch, 3)"]) == {"x": ["batch", 3]}
+    assert shapes(["x=(5,)"]) == {"x": [5]}
+    for text in ("2x", "None,3", "-1,3", "2.5", "(3", "3)x2"):
+        with pytest.raises(BadInputError, match="--input-shape x is "):
+            shapes([f"x={text}"])
+    assert ranges(["ids=0:3e4"]) == {"ids": [0, 30000]}
+    assert isinstance(ranges(["ids=0:3e4"])["ids"][1], int)
+    assert isinstance(ranges(["x=0:2.0"])["x"][1], float)
+
+
+def test_batch_sizes_may_double() -> None:
+    request = SearchRequest(workload=WorkloadSpec(words=("mlp",)), batch_size="1..8")
+    assert parse_request(request, stores=False).batch_sizes == [1, 2, 4, 8]
+    for text in ("8..1", "0..4", "1...4", "1-4"):
+        with pytest.raises(BadInputError, match=f"--batch-size is '{text}'"):
+            parse_request(replace(request, batch_size=text), stores=False)
 
 
 def test_limits_of_a_search_take_units() -> None:

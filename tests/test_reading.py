@@ -45,6 +45,21 @@ RATE = r"rate: ([0-9.]+)"
         (RATE, "rate: 13 +- 1", 13.0, 1.0),
         (r"[0-9.]+ ms", "took 5.2 ms", 5.2, 0.1),
         (r"epoch \d+ (\d+)", "epoch 3 120 ms", 120.0, 1.0),
+        # What has no width is not there.
+        (RATE, "\ufeffrate: 1\u200b830", 1830.0, 1.0),
+        (r"^rate: (\d+)", "\ufeffrate: 12", 12.0, 1.0),
+        # Marks that the pattern names, and marks of columns, end a number.
+        (r"(\d+)·\d+", "12·345", 12.0, 1.0),
+        (r"(\d+)x\d+", "16x224", 16.0, 1.0),
+        (r"PT([\d.]+)S", "took PT58.1S", 58.1, 0.1),
+        (r"\^(\d+)", "10^3", 3.0, 1.0),
+        (r"(\d+) \|", "12 | 345", 12.0, 1.0),
+        (r"x ([\d.]+)", "3 x 12.5×4", 12.5, 0.1),
+        (r"\*\*([\d.]+)", "**12.5** img/s", 12.5, 0.1),
+        (RATE, "rate: 12;5", 12.0, 1.0),
+        (RATE, "rate: 12\t345", 12.0, 1.0),
+        (RATE, "rate: 12–13", 12.0, 1.0),
+        (RATE, "rate: 12\\n13", 12.0, 1.0),
         # Columns: the pattern names what parts them, and a digit on the other side.
         (r"^8,([0-9.]+)", "8,152", 152.0, 1.0),
         (r",([0-9.]+)$", "8,1520.4", 1520.4, 0.1),
@@ -98,6 +113,25 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (r"e: ([\d.]+)", "e: 1s 250ms", "1s 250ms"),
         (r"([\d.]+)ms", "e: 1s 250ms", "1s 250ms"),
         (RATE, "rate: 1.83x10^3", "1.83x10^3"),
+        (r"PT([\d.]+)", "took PT1M2.5S", "1M2.5S"),
+        (RATE, "rate: 16x224", "16x224"),
+        # Marks for thousands, decimals, powers and fractions that are not read.
+        (RATE, "rate: 1`830.4", "1`830.4"),
+        (RATE, "rate: 1‘830", "1‘830"),
+        (RATE, "rate: 1ʼ830", "1ʼ830"),
+        (RATE, "rate: 1·830", "1·830"),
+        (RATE, "rate: 1٬830", "1٬830"),
+        (RATE, "rate: 12٫5", "12٫5"),
+        (RATE, "rate: 1，830", "1，830"),
+        (RATE, "rate: 1\u2007830", "1\u2007830"),
+        (RATE, "rate: 1&nbsp;830", "1&nbsp;830"),
+        (RATE, "rate: 1\\,830", "1\\,830"),
+        (RATE, "rate: 10^3", "10^3"),
+        (RATE, "rate: 10³", "10³"),
+        (RATE, "rate: 1.83**3", "1.83**3"),
+        (RATE, "rate: 12½", "12½"),
+        (r"(\d+) img/s", "1`830 img/s", "1`830"),
+        (r".*([\d.]{3}) img/s", "at 1`830 img/s", "1`830"),
         (r"rate: (.*)", "rate: 12.5 (13)", "12.5 (13)"),
         (r"rate: (\S+)", "rate: fast", "fast"),
     ],
@@ -153,6 +187,44 @@ def test_a_median_is_as_fine_as_the_number_in_the_middle() -> None:
     assert read(r"(\d+)m?s/step", "2s/step\n985ms/step\n986ms/step\n987ms/step").in_unit("ms/step").resolution == 1.0
 
 
+def test_a_dot_means_one_thing_in_an_output() -> None:
+    for output in ("rate: 987.654\nrate: 1.234.567", "rate: 1.234.567\nrate: 987.654", "rate: 1.234\nrate: 2.345,6"):
+        with pytest.raises(NoNumberError, match="a dot parts thousands in one of them"):
+            read(r"rate: ([\d.,]+)", output)
+    assert read(RATE, "rate: 1.234\nrate: 987.654").values == (1.234, 987.654)
+    assert read(RATE, "rate: 1.234.567\nrate: 2.345.678").values == (1234567.0, 2345678.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "is_a_time"),
+    [
+        ("12 s^-1", "/s", False),
+        ("12 s⁻¹", "/s", False),
+        ("12 img s⁻¹", "img/s", False),
+        ("12 img·s-1", "img/s", False),
+        ("12 img*s**-1", "img/s", False),
+        ("12 s", "s", True),
+        ("12 s-15 s", "s", True),
+        ("12 img/s/gpu", "img/s", False),
+        ("12 s/step/GPU", "s/step", True),
+        ("12 days", "days", True),
+    ],
+)
+def test_a_rate_and_its_time_are_told_apart(text: str, unit: str, is_a_time: bool | None) -> None:
+    assert read(RATE, f"rate: {text}").unit == unit
+    assert is_time(unit) is is_a_time
+
+
+def test_bits_are_no_bytes() -> None:
+    for some, other in (("8 Mb/s", "1 MB/s"), ("8 Mbps", "1 MBps"), ("8 Gb", "1 GB")):
+        with pytest.raises(NoNumberError, match="different units"):
+            read(RATE, f"rate: {some}\nrate: {other}")
+    assert read(RATE, "rate: 8 Mb/s\nrate: 900 kb/s").values == pytest.approx((8.0, 0.9))
+    for some, other in (("512 Gi", "1 Ti"), ("714MiB/s", "1GiB/s"), ("714 kiB/s", "1 MiB/s"), ("714MiBps", "1GiBps")):
+        assert read(RATE, f"rate: {some}\nrate: {other}").values[1] == 1024.0
+    assert read(RATE, "rate: 512 Mitems/s\nrate: 1 Gitems/s").values == (512.0, 1000.0)
+
+
 def test_units_are_the_same_in_capitals() -> None:
     assert read(RATE, "rate: 1.052 KQPS").in_unit("QPS").values == pytest.approx((1052.0,))
     assert read(RATE, "rate: 1.052 kqps").in_unit("QPS").values == pytest.approx((1052.0,))
@@ -169,6 +241,9 @@ def test_units_are_the_same_in_capitals() -> None:
         (r"e: ([\d.]+)", "e: 1 min 2 s", 62.0, 1.0),
         (r"e: ([\d.]+)", "e: 1 hour, 2 minutes", 3720.0, 60.0),
         (r"e: ([\d.]+)", "e: 5d 3h", 442800.0, 3600.0),
+        (r"e: ([\d.]+)", "e: 1 minute and 2.5 seconds", 62.5, 0.1),
+        (r"e: ([\d.]+)", "e: 1 hour, 1 minute, and 2 seconds", 3662.0, 1.0),
+        (r"e: ([\d.]+)", "e: 1m:02.5s", 62.5, 0.1),
     ],
 )
 def test_a_duration_in_parts_is_one_number(pattern: str, output: str, value: float, resolution: float) -> None:
@@ -235,6 +310,10 @@ def test_lines_are_those_that_a_terminal_shows() -> None:
         ("980 B/s 1.2 MB/s 2 KiB/s", (980.0, 1.2e6, 2048.0), "B/s"),
         ("12.5 images/sec 1.5k images/sec", (12.5, 1500.0), "images/sec"),
         ("60it/s 60it/min", (60.0, 1.0), "it/s"),
+        ("900 microsec 1 millisec", (900.0, 1000.0), "microsec"),
+        ("1.2 Mio 980 Tsd", (1.2, 0.98), "Mio"),
+        ("1.2 crore 98 lakh", (1.2, 0.98), "crore"),
+        ("1.2bn 980mn", (1.2, 0.98), "bn"),
         ("3 images per second 4 images/s", (3.0, 4.0), "images per second"),
     ],
 )

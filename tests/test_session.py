@@ -349,7 +349,7 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
         ({"runtime": {"tensorflow": "2.0.0", "observations": [{"names": {"python3": 5}}]}},
          f"build (tensorflow is 2.0.0 there, and {subject.runtime['tensorflow']} here)"),
         ({"workload": {"mode": "training"}}, "workload (mode is training there, and inference here)"),
-        ({"workload": {}}, "workload (its code or its model is another)"),
+        ({"workload": {}}, "workload (its code, its model or a variable that it reads is another)"),
     ):  # fmt: skip
         for part, facts in change.items():
             key = "fingerprint" if part == "workload" else "id"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tuner import inherited
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.request import SearchRequest, parse_request
@@ -190,6 +192,7 @@ def test_relative_imports_are_followed_from_where_they_stand(tmp_path: Path) -> 
         ("W = np.load(Path(__file__).parent / 'weights' / 'w.npz')", "weights/w.npz"),
         ("M = tf.saved_model.load('served')", "served/variables/variables.index"),
         ("C.restore('ckpt/last')", "ckpt/last.data-00000-of-00001"),
+        ("C.restore(tf.train.latest_checkpoint('ckpt'))", "ckpt/last.data-00000-of-00001"),
         ("M = TFBertModel.from_pretrained('./bert')", "bert/tf_model.h5"),
         ("PARAMS = {'weights': 'w.npz'}\ndef training(model, weights): ...", "w.npz"),
         ("sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'src'))\nimport net", "../src/net.py"),
@@ -200,7 +203,7 @@ def test_the_fingerprint_follows_what_the_file_reads(tmp_path: Path, text: str, 
     path = tmp_path / "bench/mine.py"
     for folder in ("weights", "served/variables", "ckpt", "bert", "../src"):
         (path.parent / folder).mkdir(parents=True)
-    for name in ("served/saved_model.pb", "ckpt/last.index", "bert/config.json"):
+    for name in ("served/saved_model.pb", "ckpt/last.index", "ckpt/checkpoint", "bert/config.json"):
         (path.parent / name).write_text("")
     path.write_text(f"{text}\n{BODY}")
     (path.parent / file).write_text("x = 1\n")
@@ -234,6 +237,45 @@ def test_the_fingerprint_follows_the_environment_that_the_file_asks_for(
         prints.append(load(str(path)).fingerprint)
     assert len(set(prints)) == 4
     assert prints[3:] == prints[3:4] * 3
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        "A = 'WIDTH' in os.environ",
+        "A = os.environ.setdefault('WIDTH', '5')",
+        "E = os.environ\nA = E['WIDTH']",
+        "A = dict(os.environ)['WIDTH']",
+        "NAME = 'WIDTH'\nA = os.getenv(NAME)",
+        "A = os.getenv(key='WIDTH')",
+        "A = os.environb[b'OTHER'] if 0 else {**os.environ}.get('WIDTH')",
+        "A = decouple.config('WIDTH', cast=int)",
+        "A = [os.environ.get(name) for name in ('DEPTH', 'WIDTH')]",
+    ],
+)
+def test_a_file_may_ask_for_a_variable_in_any_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{reading}\nB = 'a_b'.split('_')\n{BODY}")
+    first = load(str(path)).fingerprint
+    monkeypatch.setenv("_", "/usr/bin/other")
+    monkeypatch.setenv("SHLVL", "7")
+    assert load(str(path)).fingerprint == first
+    monkeypatch.setenv("WIDTH", "64")
+    assert load(str(path)).fingerprint != first
+
+
+def test_a_variable_that_a_library_of_ours_sets_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("A = os.environ.get('KMP_DUPLICATE_LIB_OK')\n" + BODY)
+    monkeypatch.delenv("KMP_DUPLICATE_LIB_OK", raising=False)
+    monkeypatch.setattr(inherited, "_kept", dict(os.environ))
+    first = load(str(path)).fingerprint
+    monkeypatch.setenv("KMP_DUPLICATE_LIB_OK", "True")
+    assert load(str(path)).fingerprint == first
 
 
 def test_a_loss_may_be_a_function(tmp_path: Path) -> None:
@@ -422,6 +464,24 @@ def test_what_is_computed_or_out_of_place_is_said(tmp_path: Path, text: str, mes
 def test_functions_may_be_bound_in_any_way(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.py").write_text(text + "\n")
     assert load(str(tmp_path / "mine.py")).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("def inputs(batch_size=32): pass\n", 1),
+        ("PARAMS = {'size': 8}\ndef inputs(batch_size=32, size=8): pass\n", 1),
+        ("PARAMS = {'size': 8}\ndef inputs(batch_size, size=8): pass\n", 0),
+        ("def inputs(batch_size=1): pass\n", 0),
+        ("BATCH_SIZE = 8\ndef inputs(batch_size=32): pass\n", 0),
+        ("BATCH_SIZES = [8, 16]\n" + BODY, 1),
+    ],
+)
+def test_a_batch_size_that_is_not_read_is_noted(tmp_path: Path, text: str, notes: int) -> None:
+    (tmp_path / "mine.py").write_text(f"def build(): pass\n{text}")
+    found = load(str(tmp_path / "mine.py")).notes
+    assert len(found) == notes
+    assert all("tftune reads BATCH_SIZE: without it the batch size is 1; write BATCH_SIZE = " in each for each in found)
 
 
 def test_what_is_left_out_of_a_file_is_noted(tmp_path: Path) -> None:

@@ -37,13 +37,22 @@ class Quantity:
 
 
 MILLISECONDS = Quantity(
-    what="a time", units={"ms": 1.0, "s": 1000.0, "sec": 1000.0, "us": 0.001, "µs": 0.001}, example="50ms or 0.05s"
+    what="a time",
+    units={
+        **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), 1.0),
+        **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000.0),
+        # The micro sign, and the Greek letter that looks the same.
+        **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "usecs", "microsecond", "microseconds"), 0.001),
+    },
+    example="50ms or 0.05s",
 )
 WATTS = Quantity(what="a power", units={"W": 1.0, "kW": 1000.0, "watts": 1.0, "watt": 1.0}, example="50W")
 PER_SECOND = Quantity(
     what="requests a second",
     units={
-        **dict.fromkeys(("/s", "/sec", "/second", "per second", "req/s", "requests/s", "rps", "qps", "Hz"), 1.0),
+        **dict.fromkeys(("/s", "/sec", "/second", "per second", "per sec", "rps", "qps", "tps", "Hz"), 1.0),
+        **dict.fromkeys(("req/s", "req/sec", "requests/s", "requests/sec", "requests/second"), 1.0),
+        **dict.fromkeys(("requests per second", "requests a second", "queries/s", "queries per second"), 1.0),
         **dict.fromkeys(("/min", "/minute", "per minute", "rpm"), 1 / 60),
         **dict.fromkeys(("k/s", "krps", "kqps", "kHz"), 1000.0),
     },

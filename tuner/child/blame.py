@@ -16,6 +16,15 @@ _RESHAPES = (
     r"cannot be reshaped to the requested shape\. Input shape: ?\{([\d,\s]+)\}, requested shape: ?\{([\d,\s]+)\}",
     r"[Rr]equested output shape \[([\d,\s]+)\] is incompatible with input shape \[([\d,\s]+)\]",
 )
+# What they report of other operators: the sizes of the first dimension that do not fit each other.
+_FIRST_SIZES = (
+    r"got split_dim 0 \(size = (\d+)\) and num_split (\d+)",
+    r"Input shape axis 0 must equal (\d+), got shape \[(\d+)",
+    r"Expected size\[0\] in \[0, (\d+)\], but got (\d+)",
+    r"dims\(0\) != batch_size: (\d+) vs\. (\d+)",
+    r"Axis 0 has mismatched dimensions of (\d+) and (\d+)",
+)
+_SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
 
 
@@ -72,7 +81,7 @@ def option(described: Report) -> str:
 
 
 def written_batch(text: str, batch_size: int) -> Optional[int]:
-    """Return the batch size that a failed reshape wants; None where the message is not of one, or no size fits."""
+    """Return the batch size that a failed operator wants; None if its message is of something else, or no size fits."""
     for number, pattern in enumerate(_RESHAPES):
         match = re.search(pattern, text)
         if match:
@@ -81,4 +90,16 @@ def written_batch(text: str, batch_size: int) -> Optional[int]:
                 there, wanted = wanted, there
             size, rest = divmod(batch_size * wanted, there) if there else (0, 1)
             return size if size and not rest else None
-    return None
+    sizes = first_sizes(text)
+    return next((size for size in sizes if size != batch_size), None) if batch_size in sizes else None
+
+
+def first_sizes(text: str) -> List[int]:
+    """Return the two sizes of a first dimension that a message is about, [] if it is about something else."""
+    for pattern in _FIRST_SIZES:
+        match = re.search(pattern, text)
+        if match:
+            return [int(size) for size in match.groups()]
+    shapes = [[int(size) for size in shape.split(",")] for shape in _SHAPE.findall(text)[:2]]
+    are_alike = len(shapes) == 2 and shapes[0][1:] == shapes[1][1:]
+    return [shape[0] for shape in shapes] if are_alike else []

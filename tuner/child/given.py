@@ -11,7 +11,13 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from .shapes import item_shape, shape_text
 
-ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one, but of TFRecords
+ITEM_FILES = (
+    ".npy",
+    ".npz",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+)  # files that hold items; of all others the bytes are one, but of TFRecords
 # A TFRecord: of each record its length (8 bytes), the checksum of that (4), its bytes, and their checksum (4).
 _HEAD, _TAIL = 12, 4
 # What is no file and looks like one: a single word with an ending or a slash, or whatever ends as files do.
@@ -79,13 +85,13 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         return constant(described, given["text"], dtype_of)
     path, suffix = given["file"], os.path.splitext(given["file"])[1].lower()
     try:
-        if suffix in (".json", ".jsonl"):
+        if suffix in (".json", ".jsonl", ".ndjson"):
             items = json_items(described, path)
         elif suffix == ".npy":
             # The memory is shared with other processes; a pickle in it may run code.
             items = stacked(described, np.load(path, mmap_mode="r", allow_pickle=False))
         elif suffix == ".npz":
-            raise refused(described, "it is an archive of arrays", "save the one array as .npy")
+            items = stacked(described, array_of_archive(described, path))
         elif kind == "string":
             with open(path, "rb") as file:
                 content = file.read()
@@ -93,8 +99,27 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
-        raise refused(described, "it cannot be read: %s" % error, "write it again") from error
+        is_pickle = "object" in str(error).lower() and suffix in (".npy", ".npz")
+        advice = (
+            "save plain numbers or text: array.astype(float) or array.astype(str)" if is_pickle else "write it again"
+        )
+        raise refused(described, "it cannot be read: %s" % error, advice) from error
     return typed(described, items, dtype_of)
+
+
+def array_of_archive(described: Report, path: str) -> Any:
+    """Return the array of an archive that has the input's name, or its only one; raises ValueRefusedError."""
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as archive:
+        name = described["known_as"] if described["known_as"] in archive.files else archive.files[0]
+        if len(archive.files) > 1 and name != described["known_as"]:
+            raise refused(
+                described,
+                "none of its arrays is called '%s', but %s" % (described["known_as"], ", ".join(archive.files)),
+                "save the one array as .npy",
+            )
+        return archive[name]
 
 
 def is_one_item(path: str) -> bool:
@@ -147,12 +172,14 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
             )
         return filled_with(described, text.encode())
     if kind == "bool":
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        words = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
+        words.update(dict.fromkeys(("false", "0", "no", "off", "f", "n"), False))
         if text.lower() not in words:
             raise ValueRefusedError("--input %s is '%s'" % (name, text), "expected true or false, or a file")
         return np.array([words[text.lower()]])
     try:
-        numbers = np.array([int(part) if "int" in kind else float(part) for part in text.split(",")])
+        parts = re.sub(r"^\s*[\[(](.*)[\])]\s*$", r"\1", text).split(",")
+        numbers = np.array([whole(part) if "int" in kind else float(part) for part in parts])
     except (ValueError, OverflowError):
         word = "a whole number" if "int" in kind else "a number"
         raise ValueRefusedError(
@@ -166,6 +193,17 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
             "give one number for all, or a .npy file",
         )
     return typed(described, numbers[None] if len(numbers) > 1 else numbers, dtype_of)
+
+
+def whole(text: str) -> int:
+    """Return the whole number that a text says, 1e3 and 1000.0 too; raises ValueError or OverflowError."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
 
 
 def filled_with(described: Report, value: bytes) -> Any:
@@ -187,7 +225,7 @@ def json_items(described: Report, path: str) -> Any:
 
     An item may stand in an object, under the input's name or as its only value.
     """
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         text = file.read()
     try:
         document = json.loads(text)
@@ -195,6 +233,8 @@ def json_items(described: Report, path: str) -> Any:
         document = [json.loads(line) for line in text.splitlines() if line.strip()]
     if isinstance(document, dict) and isinstance(document.get("instances"), list):
         document = document["instances"]
+    elif isinstance(document, dict) and described["known_as"] not in document and "inputs" in document:
+        document = columns(document["inputs"])
     if isinstance(document, list):
         items = [json_value(described, each) for each in document]
     else:
@@ -203,6 +243,18 @@ def json_items(described: Report, path: str) -> Any:
     if not items:
         raise refused(described, "it has no items", "expected an item a line")
     return stacked(described, items)
+
+
+def columns(inputs: Any) -> Any:
+    """Return the batches of a request's `inputs` by name: TensorFlow Serving's columns, or KServe's list of tensors."""
+    import numpy as np
+
+    if isinstance(inputs, list) and all(isinstance(each, dict) and {"name", "data"} <= each.keys() for each in inputs):
+        return {
+            each["name"]: np.reshape(each["data"], each["shape"]).tolist() if "shape" in each else each["data"]
+            for each in inputs
+        }
+    return inputs
 
 
 def json_value(described: Report, item: Any) -> Any:

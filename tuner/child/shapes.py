@@ -21,7 +21,7 @@ EXAMPLE = 128  # a size that a dimension could be given
 # What the batch is called, the clearest names first: a model with a `batch` may have an `n` of points.
 _BATCH_NAMES = [
     re.compile(pattern, re.IGNORECASE)
-    for pattern in (r"(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?|bs|bsz", r"b", r"n")
+    for pattern in (r"(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?(?:[_.-]?\d+)?|bs|bsz", r"b", r"n")
 ]
 _PARTS = {
     "time", "timesteps", "seq", "sequence", "seqlen", "frames", "steps", "length", "len", "tokens", "t", "l",

@@ -18,6 +18,7 @@ warning too. A graph that can be read makes further ones doubtful: those whose v
 | a length: named `…len`, `…lengths`, `n_…` or `num_…` | size of what it measures, or 1 | yes |
 | one integer for all items | 1 | yes |
 | one floating-point number for all items | 0.5 | yes |
+| a few numbers of an item named as its size, scale or duration | random in [0, 1) | yes |
 | pixels: bytes in three dimensions or more | 0 to 255 at random | |
 | indices of a table, as the graph shows | its rows at random | |
 | integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
@@ -45,10 +46,14 @@ TEXT = (
 )
 SAMPLING_RATE = 16000
 _SWITCHES = {"training", "train", "is_training", "is_train", "learning_phase", "keras_learning_phase", "train_mode"}
-_NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label", "labels"}
+_NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label", "labels", "indices"}
+_CHANCES = {"prob", "probs", "probability", "rate", "ratio"}
+_EXTENTS = {
+    "shape", "size", "sizes", "info", "meta", "scale", "scales", "factor", "factors", "duration", "durations",
+}  # fmt: skip
 _OF_AMOUNTS = ("len", "lens", "length", "lengths", "ratio", "ratios", "rate", "prob", "probs", "size", "count")
 _PADDING = {"pad", "padding", "paddings", "padded"}
-_ENDED = {"finished", "done", "skip", "skipped", "eos", "stop", "stopped", "end", "ended"}
+_ENDED = {"finished", "done", "skip", "skipped", "eos", "stop", "stopped", "end", "ended", "terminal", "terminals"}
 _LEFT_OUT = {"drop", "dropped", "ignore", "ignored", "invalid", "exclude", "excluded", "out"}
 # Of integers: what counts work, and what names one of many.
 _AMOUNTS = {
@@ -63,6 +68,7 @@ _SOUND = {"audio", "wav", "waveform", "signal", "samples", "pcm", "speech", "sou
 _RATES = {"sr", "sample_rate", "sampling_rate", "samplerate"}
 # Numbers of something else than the parts of another input.
 _COUNTS = {"beams", "beam", "classes", "heads", "layers", "return", "groups", "iterations", "iters", "inference"}
+_FEW = 4  # numbers that are no data
 Report = Dict[str, Any]
 
 
@@ -111,7 +117,7 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
         return {"constant": 0, "doubtful": True}
     if dtype == "bool":
         return {"constant": 0, "doubtful": True} if is_single else {"constant": 1}
-    if is_single and ({"keep", "prob"} <= set(words) or "dropout" in words):
+    if is_single and ("dropout" in words or ({"keep", "drop"} & set(words) and _CHANCES & set(words))):
         return {"constant": 1 if "keep" in words else 0, "doubtful": True}
     if n_values == 1 and "_".join(words) in _RATES:
         return {"constant": SAMPLING_RATE}
@@ -127,7 +133,8 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
         is_doubtful = is_for_all or may_count(words, n_values, others)
         return dict({"range": [0, 2]}, **({"doubtful": True} if is_doubtful else {}))
     is_sound = described["shape"] == [None] and (bool(_SOUND.intersection(words)) or not others)
-    return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all else {}))
+    is_extent = n_values <= _FEW and bool(_EXTENTS.intersection(words[-1:])) and any(is_grid(each) for each in others)
+    return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all or is_extent else {}))
 
 
 def correct(described: Report, *, decides: bool, rows: Optional[int], is_plain: bool = False) -> None:
@@ -143,6 +150,11 @@ def correct(described: Report, *, decides: bool, rows: Optional[int], is_plain: 
         described["made_up"] = {"range": [0, rows], "of": "rows"}
         described["values"], described["doubtful"] = values_text(described), False
     described["doubtful"] = (described["doubtful"] and not is_plain) or decides
+
+
+def is_grid(described: Report) -> bool:
+    """Return whether an item of an input has two dimensions or more, as images and frames of sound have."""
+    return len(item_shape(described)) >= 2
 
 
 def is_mask(words: Sequence[str]) -> bool:

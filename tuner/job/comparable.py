@@ -29,7 +29,7 @@ def workload_difference(there: WorkloadFacts, here: WorkloadFacts) -> str:
     """Return in what two workloads differ."""
     names = ("name", "mode", "execution", "params", "members")
     facts = [{name: getattr(each, name) for name in names} for each in (there, here)]
-    return difference(*facts, otherwise="its code or its model is another")
+    return difference(*facts, otherwise="its code, its model or a variable that it reads is another")
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str = "they differ") -> str:

@@ -25,6 +25,7 @@ from tuner.measure.planning import slice_s
 from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.quantity import MILLISECONDS, WATTS, Quantity
 from tuner.space import spacefile
+from tuner.space.batches import parse_sizes
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
@@ -41,6 +42,9 @@ KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
 """Whether a search may compute in another precision."""
 
+_PYTHON = re.compile(r"(.*/)?python[\d.]*")
+_STARTERS = {"chrt", "env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout"}
+"""Programs that run the rest of their words here, with the environment and the PATH that they have."""
 _EXPORT_S = 600.0
 TRIAL_TIMEOUT = "2m"
 
@@ -329,10 +333,12 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
 def _batch_sizes(text: str | None) -> list[int] | None:
     if text is None:
         return None
+    if ".." in text:
+        return parse_sizes(text, "--batch-size")
     try:
         sizes = [int(part) for part in words(text)] or [int(text)]
     except ValueError:
-        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
+        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8 or 1..64") from None
     if min(sizes) < 1:
         raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers of at least 1")
     return sizes
@@ -347,11 +353,14 @@ def _storage(url: str) -> str:
 def _interpreter(text: str | None, workload: Workload) -> Path:
     """Return the interpreter's path, its links left alone: a virtual environment is known by its own path.
 
-    A command that begins with an interpreter is taken at its word.
+    A command that begins with an interpreter is taken at its word, also behind what only starts it here.
     """
-    first = "" if workload.command is None else workload.command.words[0]
-    if text is None and re.fullmatch(r"(.*/)?python[\d.]*", first):
-        text = first
+    typed = () if workload.command is None else workload.command.words
+    named = next((at for at, word in enumerate(typed) if _PYTHON.fullmatch(word)), None)
+    if text is None and named is not None:
+        is_started_here = named == 0 or Path(typed[0]).name in _STARTERS
+        has_own_path = any(word.startswith("PATH=") for word in typed[:named])
+        text = typed[named] if is_started_here and not has_own_path else None
     return interpreter(text)
 
 

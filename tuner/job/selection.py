@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tuner.errors import BadInputError, unknown_name
 from tuner.job.request import words
@@ -13,6 +14,7 @@ from tuner.study.attributes import Attributes
 from tuner.study.subject import Subject
 
 THIS_MACHINE = "here"
+_AGO = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +89,17 @@ def _is_machine(machine: Machine, machine_id: str) -> bool:
 
 
 def _since(text: str) -> datetime:
-    """Return the time that `2026-11-01` (its midnight, UTC) or `30d` means; raises BadInputError."""
+    """Return the time that a date (its midnight, UTC), a date with a time, or `30d` means; raises BadInputError."""
     now, expected = datetime.now(UTC), "expected a date such as 2026-11-01, or days such as 30d"
+    ago = re.fullmatch(r"([\d.]+) *(h|hours?|d|days?|w|weeks?)", text.strip())
     try:
-        if text.endswith("d"):
-            since = now - timedelta(days=float(text[:-1]))
+        if ago is not None:
+            since = now - float(ago[1]) * _AGO[ago[2][0]]
         else:
-            since = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+            since = datetime.fromisoformat(text)
+            since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise BadInputError(f"--since is '{text}'", expected) from None
-    if since >= now:
+    if since > now:
         raise BadInputError(f"--since is '{text}', which is in the future", expected)
     return since

@@ -8,6 +8,7 @@ import signal
 _SHELL_BASE = 128  # a shell reports signal n of what it ran as exit code 128 + n
 _NO_SHELLS = ("SIGHUP", "SIGTRAP")  # programs use 129 and 133 for errors of their own
 _LONGEST = 400  # characters of a reason, from its front: lists of frames follow it
+_OF_SHELLS = {126: "what it ran may not be executed", 127: "what it ran was not found"}
 _CAUSES = {
     "SIGILL": ("illegal instruction", "this build needs instructions, such as AVX, that this CPU does not have"),
     "SIGSEGV": ("segmentation fault", "native code crashed; often two libraries do not fit together"),
@@ -36,7 +37,9 @@ _REASONS = re.compile(
     r"OMP: Error|Check failed|terminate called|what\(\):|Fatal Python error|Assertion .*failed|was compiled to use"
     r"|(?:free|malloc|realloc|munmap_chunk)\(\): |double free|corrupted|stack smashing|Cannot allocate memory"
     r"|std::bad_alloc|symbol lookup error|error while loading shared libraries|cannot open shared object|GLIBCXX?_"
-    r"|No space left on device|[Ii]llegal instruction|CUDA error|^F\d{4} |: F .*\] ",
+    r"|No space left on device|[Ii]llegal instruction|CUDA error|^F\d{4} |: F .*\] "
+    r"|^panic: |panicked at|CHECK failed|libc\+\+abi: terminating|buffer overflow detected|ERROR: \w+Sanitizer"
+    r"|MKL (?:FATAL )?ERROR|pthread_create failed|compiled using NumPy 1\.x|Descriptors cannot",
     re.MULTILINE,
 )
 
@@ -52,7 +55,9 @@ def ended_text(returncode: int | None, log: str = "") -> str:
     number = -returncode if returncode < 0 else returncode - _SHELL_BASE
     name = signal_name(number)
     if returncode >= 0 and (name not in _CAUSES or name in _NO_SHELLS):
-        return f"ended with exit code {returncode}"
+        # The loader of libraries ends a process with 127, too, and says why.
+        cause = (reason_in(log) or _OF_SHELLS[returncode]) if returncode in _OF_SHELLS else ""
+        return f"ended with exit code {returncode}" + (f": {cause}" if cause else "")
     title, cause = _CAUSES.get(name, ("", ""))
     if name == "SIGABRT":
         cause = reason_in(log) or cause

@@ -11,6 +11,7 @@ from enum import StrEnum
 from tuner.errors import TunerError
 from tuner.stats.estimate import rounding_error
 from tuner.trial.outcome import Slice
+from tuner.workload.digits import resolution_of
 
 RESPONSE_UNIT = "ms to respond"
 METRIC = "metric"
@@ -108,8 +109,8 @@ class Objective(StrEnum):
 
 def rounding(slices: Sequence[Slice]) -> float:
     """Return the most by which the mean log rate of slices may be off because a command prints few digits."""
-    medians = [statistics.median(each.metrics) for each in slices if each.metrics]
-    return rounding_error(medians, min((each.resolution for each in slices if each.metrics), default=0.0))
+    printed = [(statistics.median(each.metrics), each.resolution) for each in slices if each.metrics]
+    return rounding_error([median for median, _ in printed], resolution_of(printed))
 
 
 OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY)

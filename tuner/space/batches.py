@@ -13,15 +13,15 @@ from tuner.workload.workload import Workload
 LARGEST = 65536
 
 
-def parse_sizes(text: str) -> list[int]:
+def parse_sizes(text: str, option: str = "--batch") -> list[int]:
     """Return the batch sizes of `1..64` (doubling) or `1,8,32`, ascending; raises BadInputError."""
     first, dots, last = text.partition("..")
     try:
         sizes = [int(first), int(last)] if dots else [int(part) for part in text.split(",")]
     except ValueError:
-        raise BadInputError(f"--batch is '{text}'", "expected e.g. 1..64 (doubling), or 1,8,32") from None
+        raise BadInputError(f"{option} is '{text}'", "expected e.g. 1..64 (doubling), or 1,8,32") from None
     if min(sizes) < 1 or max(sizes) > LARGEST or (dots and sizes[0] > sizes[1]):
-        raise BadInputError(f"--batch is '{text}'", f"expected numbers from 1 to {LARGEST}, the smaller first")
+        raise BadInputError(f"{option} is '{text}'", f"expected numbers from 1 to {LARGEST}, the smaller first")
     if not dots:
         return sorted(set(sizes))
     doubled = [sizes[0]]

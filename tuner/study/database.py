@@ -95,11 +95,8 @@ def check_schema(url: str, revision: str) -> None:
 
 
 def shown(url: str) -> str:
-    """Return a URL as it may be printed: without its password."""
-    try:
-        return sqlalchemy.make_url(url).render_as_string(hide_password=True) if "@" in url else url
-    except sqlalchemy.exc.ArgumentError:
-        return url
+    """Return a URL as it may be printed: without its password, which may hold what would have to be escaped."""
+    return re.sub(r"(?i)(?<=password=)[^&]*", "***", re.sub(r"(?<=://)([^:/@]*):.*(?=@)", r"\1:***", url))
 
 
 def cannot_open(url: str, error: Exception) -> BadInputError:
@@ -109,6 +106,8 @@ def cannot_open(url: str, error: Exception) -> BadInputError:
     reason = first_line(error)
     if isinstance(error, sqlalchemy.exc.NoSuchModuleError):
         reason = f"there is no kind of database '{url.partition(':')[0]}'"
+    elif isinstance(error, ValueError):
+        reason = "its port is no number"
     return BadInputError(f"storage {shown(url)} cannot be opened: {reason}", _hint(url, error))
 
 
@@ -130,6 +129,10 @@ def _hint(url: str, error: Exception) -> str:
         return f"write {shown(url.replace('postgres:', 'postgresql:', 1))}" if is_postgres else f"expected {_KINDS}"
     if isinstance(error, sqlalchemy.exc.ArgumentError):
         return f"expected {_KINDS}"
+    if url.partition("?")[0].count("@") > 1:
+        return "write %40 for an @ in the user or the password"
+    if isinstance(error, ValueError):
+        return "write the number of the port after the host, e.g. postgresql://user@host:5432/name"
     text = str(error).lower()
     return next((hint for pattern, hint in _OF_SERVERS if re.search(pattern, text)), "check the URL")
 

@@ -31,8 +31,9 @@ def check_storage(url: str, *, create: bool = True) -> str:
     if not url.isprintable():
         raise BadInputError(f"storage {url!r} holds a character that cannot be shown", "give --storage another name")
     scheme, _, place = url.removeprefix(FILE_URL).partition(":")
-    if scheme == "sqlite" and place.startswith("/") and not place.startswith("//"):
-        raise BadInputError(f"storage '{scheme}:{place}' is neither a path nor a URL", f"write {FILE_URL}{place}")
+    if scheme == "sqlite" and place.lstrip("/") and not place.startswith("///"):
+        file_name = place.removeprefix("//")
+        raise BadInputError(f"storage '{scheme}:{place}' is neither a path nor a URL", f"write {FILE_URL}{file_name}")
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {FILE_URL}{url} for a file, or a database's URL")
     file = sqlite_file(url)
@@ -52,7 +53,7 @@ def sqlite_file(url: str) -> Path | None:
     """Return the file of an SQLite URL, whatever its driver; None for other databases."""
     try:
         parsed = sqlalchemy.make_url(url)
-    except sqlalchemy.exc.ArgumentError as error:
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:  # a ValueError is of the port
         raise cannot_open(url, error) from error
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 

@@ -6,6 +6,7 @@ it is slower than a run.
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure, way_out
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
+from tuner.workload.digits import may_be_thousands, resolution_of
 from tuner.workload.reading import Reading
 from tuner.workload.units import NoNumberError
 
@@ -42,8 +44,8 @@ class CommandLauncher:
     energy_j: EnergyMeter = no_meter
     typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
-    unit: str | None = None
-    """What its numbers are in, None before the first run; those of all runs are converted to it."""
+    first: Reading | None = None
+    """What its first run printed, to whose unit the numbers of all runs are converted."""
 
     def run_once(self, setting: Setting, deployment: Deployment) -> Slice:
         """Run it once and return what came of it; raises BadInputError where it cannot be measured at all."""
@@ -129,7 +131,7 @@ class CommandProcess:
             n_steps=len(runs_s),
             step_s=tuple(runs_s),
             metrics=tuple(value for each in readings for value in each.values),
-            resolution=min(each.resolution for each in readings),
+            resolution=resolution_of((statistics.median(each.values), each.resolution) for each in readings),
             unit=readings[0].unit,
             n_left_out=sum(each.n_left_out for each in readings),
         )
@@ -145,9 +147,15 @@ class CommandProcess:
                 peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
             )
             reading = self._launcher.command.read(process.log_tail())
-            if self._launcher.unit is None:
-                self._launcher.unit = reading.unit
-            return reading.in_unit(self._launcher.unit)
+            first = self._launcher.first = self._launcher.first or reading
+            reading = reading.in_unit(first.unit)
+            if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
+                raise NoNumberError(
+                    f"numbers such as {reading.values[0]:g}, and {first.values[0]:g} in the first run: a dot may part "
+                    "thousands in one of them",
+                    "print plain numbers such as 1830.4, e.g. with LC_ALL=C",
+                )
+            return reading
         except NoNumberError as error:
             log = process.log_tail()[-_KEPT_LOG:]
             raise TrialFailure(Status.FAILED, str(error), log, hint=error.hint) from error

@@ -24,6 +24,15 @@ def contents(files: Iterable[Path], folder: Path) -> str:
     return mark.hexdigest()
 
 
+def text_of(file: Path) -> str:
+    """Return what a script holds, "" if it cannot be read or is no text."""
+    try:
+        content = file.read_bytes()
+    except OSError:  # whose contents are refused elsewhere
+        return ""
+    return "" if b"\0" in content else content.decode(errors="replace")
+
+
 def loaded_first(op_libraries: Sequence[str]) -> list[object]:
     """Return what a fingerprint holds of what is loaded before a model, of files their contents; [] if nothing."""
     libraries = [

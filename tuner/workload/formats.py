@@ -17,6 +17,8 @@ SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
 _LOOKED_AT = 512  # bytes at the beginning of a file
 _HDF5, _TFLITE, _LFS = b"\x89HDF\r\n\x1a\n", b"TFL3", b"version https://git-lfs"
 _PART_FOLDERS = ("variables", "assets", "assets.extra")
+_PART_FILES = ("keras_metadata.pb", "fingerprint.pb")
+_BELOW = ("*", "*/*", "*/*/*")  # folders of versions, of a model repository, of a registry of models
 _MOST_FILES = 1000  # of a folder that are looked at
 
 
@@ -56,7 +58,14 @@ _ARCHITECTURE = Format(
 )
 _OPENVINO_WEIGHTS = Format("the weights of an OpenVINO model", "give the .xml file beside it")
 _ORT = Format("a model in ONNX Runtime's own format", "give the .onnx file that it was made from")
+_TENSORFLOW_JS = Format("a model of TensorFlow.js", "give the SavedModel or the Keras file that it was converted from")
+_HUGGING_FACE = Format(
+    "a model of Hugging Face", "write a Python file whose build() calls from_pretrained() (docs/models.md)"
+)
+_TRITON = Format("the configuration of a model in Triton", "give the model in a folder of its versions")
+_EXTERNAL = Format("the weights of an ONNX model", "give the .onnx file beside it")
 _OTHER = "export it to ONNX and give the .onnx file"
+_CONVERTED = "give the model that it was converted from"
 
 _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
     {
@@ -64,9 +73,9 @@ _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
         **dict.fromkeys((".pbtxt", ".prototxt"), _TEXT_GRAPH),
         **dict.fromkeys((".tflite", ".lite"), _LITE),
         **dict.fromkeys((".ckpt", ".index", ".meta"), _CHECKPOINT),
-        **dict.fromkeys((".pt", ".pth", ".pt2", ".torchscript", ".mar"), _TORCH),
+        **dict.fromkeys((".pt", ".pth", ".pt2", ".ptl", ".jit", ".torchscript", ".mar"), _TORCH),
         **dict.fromkeys((".safetensors", ".weights", ".params", ".msgpack"), _WEIGHTS),
-        **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+        **dict.fromkeys((".pkl", ".pickle", ".joblib", ".sav"), _PICKLE),
         **dict.fromkeys((".npy", ".npz"), _ARRAYS),
         **dict.fromkeys((".engine", ".plan", ".trt"), _ENGINE),
         **dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), _ARCHIVE),
@@ -74,7 +83,17 @@ _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
         ".ipynb": _NOTEBOOK,
         ".ort": _ORT,
         ".hdf": _HDF5_FILE,
-        ".gguf": Format("a model of llama.cpp", "give the model that it was converted from"),
+        **dict.fromkeys((".gguf", ".ggml"), Format("a model of llama.cpp", _CONVERTED)),
+        **dict.fromkeys((".yaml", ".yml"), Format("a file of settings", "give the model that it describes")),
+        ".onnx_data": _EXTERNAL,
+        ".uff": Format("a model in TensorRT's old format", _CONVERTED),
+        ".mnn": Format("a model of MNN", _CONVERTED),
+        ".param": Format("a model of ncnn", _CONVERTED),
+        ".dlc": Format("a model for Qualcomm's runtime", _CONVERTED),
+        ".rknn": Format("a model for Rockchip's runtime", _CONVERTED),
+        ".hef": Format("a model for Hailo's runtime", _CONVERTED),
+        ".om": Format("a model for Ascend's runtime", _CONVERTED),
+        ".pyc": Format("a compiled Python file", "give the .py file"),
         ".caffemodel": Format("a model of Caffe", _OTHER),
         ".pdmodel": Format("a model of PaddlePaddle", _OTHER),
         ".pdparams": Format("weights of PaddlePaddle", _OTHER),
@@ -83,6 +102,20 @@ _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
         ".ubj": Format("a model of XGBoost", _OTHER),
     }
 )
+
+
+_OF_JSON: Mapping[bytes, Format | None] = MappingProxyType(
+    {
+        b'"class_name"': None,
+        b'"modelTopology"': _TENSORFLOW_JS,
+        b'"weightsManifest"': _TENSORFLOW_JS,
+        b'"layers-model"': _TENSORFLOW_JS,
+        b'"graph-model"': _TENSORFLOW_JS,
+        b'"architectures"': _HUGGING_FACE,
+        b'"model_type"': _HUGGING_FACE,
+    }
+)
+"""What files of JSON begin with."""
 
 
 def is_saved_model(folder: Path) -> bool:
@@ -94,6 +127,10 @@ def of_name(path: Path) -> Format | None:
     """Return what a file is by its name alone, None if that does not tell."""
     if path.name.lower() == "checkpoint" or ".data-" in path.name:
         return _CHECKPOINT
+    if path.name == "config.pbtxt":
+        return _TRITON
+    if path.name.lower().endswith((".onnx.data", ".onnx_data")):
+        return _EXTERNAL
     return _BY_SUFFIX.get(path.suffix.lower())
 
 
@@ -101,7 +138,9 @@ def of_file(path: Path) -> Format | None:
     """Return what a file is that no framework reads by its suffix, None if neither its contents nor its name tell."""
     folder = next((each for each in (path.parent, path.parent.parent) if is_saved_model(each)), None)
     if folder is not None and (folder == path.parent or path.parent.name in _PART_FOLDERS):
-        is_part = path.name in SAVED_MODELS or path.parent.name in _PART_FOLDERS or path.suffix == ".pb"
+        is_part = (
+            path.name in (*SAVED_MODELS, *_PART_FILES) or path.parent.name in _PART_FOLDERS or path.suffix == ".pb"
+        )
         if is_part:
             return Format("part of a SavedModel", f"give its folder, {folder}")
     begin = _beginning(path)
@@ -120,8 +159,11 @@ def _of_contents(path: Path, begin: bytes) -> Format | None:
     has_version = begin[:1] == b"\x08" and begin[2:3] == b"\x12"  # a number first, then a text or a message
     if has_version and path.suffix.lower() in (".pb", ""):
         return _PROTOCOL if begin[1:2] == b"\x01" else _ONNX
-    if begin.lstrip().startswith(b"{") and b'"class_name"' in begin and b'"config"' in begin:
-        return _ARCHITECTURE
+    if begin.lstrip().startswith(b"{"):
+        words = {word for word in (*_OF_JSON, b'"config"') if word in begin}
+        if {b'"class_name"', b'"config"'} <= words:
+            return _ARCHITECTURE
+        return next((_OF_JSON[word] for word in _OF_JSON if word in words and _OF_JSON[word] is not None), None)
     if path.suffix.lower() == ".bin" and path.with_suffix(".xml").is_file():
         return _OPENVINO_WEIGHTS
     return _TORCH if path.name == "pytorch_model.bin" else None
@@ -132,7 +174,7 @@ def _of_zip(path: Path) -> Format:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
-        return _ARCHIVE
+        return of_name(path) or _ARCHIVE
     if "config.json" in names and any(name.endswith(".weights.h5") for name in names):
         return _KERAS_3
     if any(name.rpartition("/")[2] == "data.pkl" for name in names):
@@ -147,8 +189,14 @@ def check_whole(path: Path) -> None:
         raise BadInputError(f"{path} is empty", "copy it or fetch it again")
     if begin.startswith(_LFS):
         raise BadInputError(f"{path} is the pointer of a file in Git LFS, not the file", "fetch it: git lfs pull")
-    if begin.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
-        raise BadInputError(f"{path} is a web page, not a model", "fetch the file itself")
+    suffix = path.suffix.lower()
+    is_error = begin.startswith((b"<?xml", b"<Error")) and suffix not in (".xml", ".pbtxt")
+    is_error = is_error or (begin.lstrip().startswith(b"{") and suffix in (".onnx", ".keras", ".h5", ".hdf5", ".pb"))
+    if is_error or begin.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        what = "an answer of a server" if is_error else "a web page"
+        raise BadInputError(f"{path} is {what}, not a model", "fetch the file itself")
+    if begin.startswith(b"\x1f\x8b") and of_name(path) is not _ARCHIVE:
+        raise BadInputError(f"{path} is compressed by gzip", "unpack it: gunzip, or tar -xzf")
 
 
 def refuse_file(name: str, path: Path) -> NoReturn:
@@ -165,12 +213,15 @@ def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
 
     `suffixes` are those of the files that a framework reads.
     """
+    if (path / _PART_FOLDERS[0]).is_dir() or any((path / name).is_file() for name in _PART_FILES):
+        raise BadInputError(f"{path} is a SavedModel without its {SAVED_MODELS[0]}", "copy the whole folder again")
     message = f"{path} is a folder without {SAVED_MODELS[0]}"
     if path.resolve().name in _PART_FOLDERS and is_saved_model(path.resolve().parent):
         raise BadInputError(f"{path} is part of a SavedModel", f"give its folder, {path.parent}")
-    near = sorted({each.parent for name in SAVED_MODELS for each in path.glob(f"*/{name}")}, key=_version)
-    if near:
-        raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
+    for below in _BELOW:
+        near = sorted({each.parent for name in SAVED_MODELS for each in path.glob(f"{below}/{name}")}, key=_version)
+        if near:
+            raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry, _ in zip(entries, range(_MOST_FILES), strict=False) if entry.is_file())
@@ -178,6 +229,10 @@ def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
         names = []
     paths = [path / name for name in names]
     models = [each for each in paths if each.suffix.lower() in suffixes and not each.name.endswith(".weights.h5")]
+    is_of_hugging_face = path / "config.json" in paths and of_file(path / "config.json") is _HUGGING_FACE
+    if is_of_hugging_face and {each.name for each in models} <= {"tf_model.h5"}:
+        raise BadInputError(f"{path} is {_HUGGING_FACE.what}", _HUGGING_FACE.hint)
+    models = models or sorted(each for each in path.glob("*/*") if each.suffix.lower() in {*suffixes} - {".xml"})
     if models:
         raise BadInputError(f"{message}; it holds {models[0].name}", f"give the file, {models[0]}")
     formats = [(each, known) for each in paths if (known := of_file(each)) is not None]

@@ -49,7 +49,11 @@ _EXAMPLES = {
     "ITEM": 'ITEM = "image"',
     "SOURCE": 'SOURCE = "He et al., 2016"',
 }
-_SIMILAR = {"BATCH_SIZE": ("BATCH", "BATCHSIZE"), "PARAMS": ("PARAMETERS",), "MODES": ("MODE",)}
+_SIMILAR = {
+    "BATCH_SIZE": ("BATCH", "BATCHSIZE", "BATCH_SIZES", "DEFAULT_BATCH_SIZE", "BS"),
+    "PARAMS": ("PARAMETERS",),
+    "MODES": ("MODE",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ def read(path: Path) -> PythonFile:
         item=_text(names, "ITEM", "item"),
         batch_size=batch_size,
         source=_text(names, "SOURCE", ""),
-        notes=tuple(_notes(path, names)),
+        notes=tuple(_notes(path, names, functions.get("inputs"))),
         batch_problem=batch_problem,
     )
 
@@ -143,8 +147,15 @@ def _text(names: Mapping[str, Any], name: str, default: str) -> str:
     return default if isinstance(value, Computed) else str(value)
 
 
-def _notes(path: Path, names: Mapping[str, Any]) -> Iterator[str]:
+def _notes(path: Path, names: Mapping[str, Any], inputs: ast.FunctionDef | None) -> Iterator[str]:
     """Yield what of a file is not taken as it may be meant."""
+    match inputs:
+        case ast.FunctionDef(args=ast.arguments(args=taken, defaults=[ast.Constant(value=int(size)), *others])):
+            if len(taken) == 1 + len(others) and size != 1 and "BATCH_SIZE" not in names:
+                yield (
+                    f"{path.name}: inputs() has {size} as its default, but tftune reads BATCH_SIZE: without it the "
+                    f"batch size is 1; write BATCH_SIZE = {size}"
+                )
     for name in ("ITEM", "SOURCE"):
         if isinstance(computed := names.get(name), Computed):
             yield (

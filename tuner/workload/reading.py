@@ -19,16 +19,15 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tuner.workload.units import TIMES, NoNumberError, factor, inverse, is_time
+from tuner.workload.digits import SEPARATORS, mark_after, mark_before, two_dots, worth
+from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_time
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
 _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
-_NO_BREAK = "\u00a0\u202f\u2009"  # the spaces that typography has for thousands
-_SEPARATORS = ".,'’_" + _NO_BREAK
-_PARTING = _SEPARATORS.replace(".", "") + ": "  # what parts columns, too
-_RUN = re.compile(rf"\.?[0-9]+(?:[{_SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
+_PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
+_RUN = re.compile(rf"\.?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
-_NUMBER = re.compile(r"(?P<digits>.*?)(?:[eEdD](?P<exponent>[+-]?[0-9]+))?", re.DOTALL)
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>+]*")
 _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
 _NOTHING_YET = frozenset(
@@ -51,13 +50,17 @@ _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
 _LETTERS = r"[A-Za-zµμ]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
 _TIME = "|".join(sorted(TIMES, key=len, reverse=True))
-_MULTIPLE = r"[kKMGT]i?|thousand|million|billion"
+_MULTIPLE = "|".join(sorted(PREFIXES, key=len, reverse=True))
 _RATES = r"(?i:b|bps|hz|[fiopqrt]ps|flops?|(?:cycle|event|sample|image|item|token|request|row|example)s?|quer(?:y|ies))"
 _ENERGY = r"[uµμmkM]?(?:J|Wh?)|(?i:joules?|watts?)"
 _KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?{_RATES}|(?i:{_TIME})|{_ENERGY}"
 _KNOWN += rf"|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
 _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
-_APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
+_SHARE = r"(?:/(?:gpu|device|core|worker|node|thread|process|socket|chip|card|instance|replica|rank|stream)s?)?"
+_APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?i:{_SHARE})(?![\w/])")
+_TO_MINUS_ONE = re.compile(  # a rate as physicists write it: 12 s⁻¹, 12 img s^-1
+    rf" ?(?:(?P<over>{_LETTERS}+)[ ·*.])?(?P<under>(?i:{_TIME}))(?:\^\{{?[-−]1\}}?|\*\*-1|⁻¹|(?<=[ ·]s)-1)(?![\w.])"
+)
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
 _LABEL = re.compile(
     rf"[\[(](?P<enclosed>{_TIME})[\])]|(?<!_per)_(?P<ending>[nuµm]?s|[mu]?secs?|(?:milli|micro)?seconds|minutes)\b"
@@ -72,9 +75,10 @@ _STATISTIC = re.compile(
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r" ?\(?(?:±|\+/?-|[-–]) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
+_AND = r"(?::|,? ?(?:and )?)"
 _IN_PARTS = re.compile(
-    r"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?),? ?)?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?),? ?)?"
-    r"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?),? ?)?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
+    rf"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?){_AND})?"
+    rf"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?){_AND})?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
     r"(?P<rest>[0-9.]+ ?[mun]s)?(?<! )(?![A-Za-z/]| per )"
 )
 """A duration: 1m12.3s, 1 hour, 2 minutes."""
@@ -114,7 +118,7 @@ class _Number:
 
 def plain(output: str) -> str:
     """Return the lines of an output as a terminal shows them: no escape codes, each state of a progress bar a line."""
-    return _REDRAWN.sub("\n", _ESCAPES.sub("", output.replace("\0", "")))
+    return _REDRAWN.sub("\n", _ESCAPES.sub("", _UNSEEN.sub("", output.replace("\0", ""))))
 
 
 def read(pattern: str, output: str) -> Reading:
@@ -133,6 +137,11 @@ def read(pattern: str, output: str) -> Reading:
         printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
         raise NoNumberError(f"no line of its output matches '{pattern}'{printed}")
     good = [each for each in numbers if isinstance(each, _Number)]
+    if differing := two_dots(each.text for each in good):
+        raise NoNumberError(
+            f"'{pattern}' matched {differing[0]} and {differing[1]}: a dot parts thousands in one of them",
+            "print plain numbers such as 1830.4, e.g. with LC_ALL=C",
+        )
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
     if 2 * len(good) <= len(late) or not good:
         bad = [each for each in numbers if not isinstance(each, _Number)]
@@ -267,7 +276,7 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
     runs = [each.span() for form in (_SPACED, _RUN) for each in form.finditer(window)]
     run_begin, run_end = next(span for span in runs if span[0] <= first - window_begin < span[1])
     begin, end = run_begin + window_begin, run_end + window_begin
-    if _value(lines[begin:end]) is None and "." in lines[begin:end].rpartition(",")[0]:
+    if worth(lines[begin:end]) is None and "." in lines[begin:end].rpartition(",")[0]:
         # 12.5,13.2 is no number in any country.
         begin = max(begin, lines.rfind(",", begin, first) + 1)
         end = min(end, lines.find(",", first) % (len(lines) + 1))
@@ -283,10 +292,24 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
             end = last
     if re.search(r"[0-9]", lines[end:group_end]):
         raise NoNumberError(f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}', which is not one number")
+    _refuse_marks(match, lines, begin, end)
     goes_on = begin < match.start(match.re.groups) or group_end < end
     if goes_on and _TWO_MARKS.fullmatch(lines[begin:end]):
         raise _ambiguous(match, lines[begin:end])
     return begin, end
+
+
+def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> None:
+    """Raise NoNumberError where a number may go on before or after what was found, behind a mark: 1`830, 10^3, 12½.
+
+    A mark that the pattern names parts columns.
+    """
+    before, after = mark_before(lines[:begin]), mark_after(lines[end : end + _WINDOW])
+    for mark, at in ((before, begin - len(before)), (after, end)):
+        if mark and not _is_named(match, lines, (at, at + len(mark))):
+            shown = re.search(r"[0-9.]*\Z", lines[max(0, at - _WINDOW) : at])
+            rest = re.match(r"[0-9.]*", lines[at + len(mark) :])
+            raise _ambiguous(match, f"{shown[0] if shown else ''}{mark}{rest[0] if rest else ''}")
 
 
 def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int, *, is_bare: bool) -> bool:
@@ -304,7 +327,7 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
     is_list = is_list or (before == "[" and after[:1] in ("]", ","))
     if _is_named(match, lines, other) or (is_list and mark != " "):
         return True
-    is_readable = _value(lines[begin:end]) is not None
+    is_readable = worth(lines[begin:end]) is not None
     if _is_named(match, lines, (edge, edge + 1)):
         if is_left or is_bare or not is_readable:
             return True
@@ -333,8 +356,7 @@ def _is_named(match: re.Match[str], lines: str, span: tuple[int, int]) -> bool:
 def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     """Return the number between two places, with the unit next to it; raises NoNumberError."""
     text, after = lines[begin:end], lines[end : end + 80].partition("\n")[0]
-    parsed = _value(text)
-    shown = text
+    parsed, shown = worth(text), text
     if _POWER_OF_TEN.match(after):
         parsed, shown = None, text + after.split(" ")[0]
     if parsed is None:
@@ -349,7 +371,11 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     attached, apart = _ATTACHED.match(after), _APART.match(after)
     if not attached and not apart and (spread := _SPREAD.match(after)):
         attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())
+    if attached and re.match(r"[A-Za-z]{1,2}[0-9]", after) and not _is_named(match, lines, (end, end + 1)):  # 1M2.5S
+        raise _ambiguous(match, text + after.split(" ")[0])
     unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else _labelled(lines[line_begin:begin])
+    if inverted := _TO_MINUS_ONE.match(after):
+        unit = f"{inverted['over'] or ''}/{inverted['under']}"
     return _Number(
         value=value, resolution=resolution, unit=" ".join(unit.split()), text=text + (attached or apart or [""])[0]
     )
@@ -368,30 +394,6 @@ def _labelled(before: str) -> str:
         if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
             return str(label[label.lastgroup or 0])
     return ""
-
-
-def _value(text: str) -> tuple[float, float] | None:
-    """Return what a number is worth, and what its last digit is; None where there are two ways to read.
-
-    A comma parts thousands, or follows them in the place of the decimal point; a dot is the decimal point unless there
-    are several. Thousands come in groups of three.
-    """
-    parts = _NUMBER.fullmatch(text)
-    assert parts is not None  # it takes any text
-    power = int(parts["exponent"] or 0)
-    groups = re.split(r"[^0-9]", parts["digits"])
-    marks = re.findall(r"[^0-9]", parts["digits"])
-    decimals = ""
-    if marks and marks[-1] in ".," and marks.count(marks[-1]) == 1 and (marks[-1] == "." or len(marks) > 1):
-        *groups, decimals = groups
-        marks.pop()
-    is_grouped = len(set(marks)) <= 1 and all(len(each) == 3 for each in groups[1:]) and 1 <= len(groups[0]) <= 3
-    if marks and (not is_grouped or ":" in marks or groups[0].startswith("0")):
-        return None
-    try:
-        return float(f"{''.join(groups) or 0}.{decimals or 0}e{power}"), 10.0 ** (power - len(decimals))
-    except OverflowError:
-        return math.inf, math.inf
 
 
 def _short(text: str) -> str:

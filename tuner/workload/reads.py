@@ -1,7 +1,7 @@
 """What a workload file reads besides its own text: files, variables of the environment and modules of other folders.
 
 They are found in its syntax tree, without running it: files by the paths that stand there and exist, variables by their
-names. A path that is worked out, such as one with a number in its middle, is not seen.
+names, however the code asks for them. What is worked out, such as a path with a number in its middle, is not seen.
 """
 
 from __future__ import annotations
@@ -10,14 +10,24 @@ import ast
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from tuner import inherited
+from tuner.machine.openmp import THREADING
 from tuner.workload.formats import is_saved_model
 
-_OF_NO_MODEL = {"HOME", "USER", "LOGNAME", "HOSTNAME", "PATH", "PWD", "TMPDIR"}
+_OF_NO_MODEL = {
+    "HOME", "USER", "LOGNAME", "HOSTNAME", "PATH", "PWD", "OLDPWD", "TMPDIR", "SHLVL", "TERM", "COLUMNS", "LINES",
+}  # fmt: skip
 """Variables that tell where a process runs, and not what it computes."""
+_NAME = re.compile(r"[A-Za-z]\w+", re.ASCII)  # not `_`, which a shell sets anew for each command
+_IN_CAPITALS = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z0-9_]+(?![a-z])")
+_OF_THREADS = (*THREADING, "TF_NUM_")
+_OF_MODELS = ("config.json", "checkpoint")
+"""Files that make a folder one of Hugging Face's models, or one of TensorFlow's checkpoints."""
 _CHANGING = ("/proc/", "/sys/", "/dev/")
 _LONGEST = 1000  # characters of a path
 _MOST_FILES = 1000  # of a folder
@@ -30,11 +40,10 @@ def mark_of(trees: Iterable[tuple[Path, ast.Module]], texts: Iterable[str] = ())
 
     `texts` are further texts that may be paths: the values of parameters.
     """
-    mark, found = hashlib.sha256(), set()
+    mark, found, environment = hashlib.sha256(), set(), inherited.environment()
     for path, tree in trees:
-        for name in _variables(tree) - _OF_NO_MODEL:
-            if name in os.environ:
-                found.add((f"${name}", os.environ[name]))
+        for name in (_variables(tree) & environment.keys()) - _OF_NO_MODEL:
+            found.add((f"${name}", environment[name]))
         for text in {*_paths(tree), *texts}:
             for file in _files(text, path.parent):
                 found.add((f"{text}/{file.name}", _contents(file)))
@@ -43,35 +52,39 @@ def mark_of(trees: Iterable[tuple[Path, ast.Module]], texts: Iterable[str] = ())
     return mark.digest() if found else b""
 
 
+def variables_in(texts: Iterable[str]) -> dict[str, str]:
+    """Return the variables that are set here and stand in the words or scripts of a command, in whatever language.
+
+    Without those of numbers of threads, which a trial does not inherit.
+    """
+    environment = inherited.environment()
+    names = {name for text in texts for name in _IN_CAPITALS.findall(text)} & environment.keys() - _OF_NO_MODEL
+    return {name: environment[name] for name in sorted(names) if not name.startswith(_OF_THREADS)}
+
+
 def module_folders(path: Path, tree: ast.Module) -> list[Path]:
     """Return the folders that a module adds to those that Python imports from, as far as its text names them."""
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and "sys.path" in ast.unparse(each.func)]
     above = [path.parent, *path.parents[1 : 1 + _ABOVE]]
     named = [folder / text for call in calls for text in {"", *_paths(call)} for folder in (Path(), *above)]
-    given = [Path(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    given = [Path(each) for each in inherited.environment().get("PYTHONPATH", "").split(os.pathsep) if each]
     return [each for each in dict.fromkeys([*named, *given]) if os.path.isdir(each)]  # noqa: PTH112  # pathlib's raises where a folder may not be entered
 
 
 def _variables(tree: ast.AST) -> set[str]:
-    """Return the names of the variables of the environment that a module asks for."""
-    names = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Subscript(value=owner, slice=ast.Constant(value=str(name)), ctx=ast.Load()):
-                names |= {name} if _is_environment(owner) else set()
-            case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value=str(name)), *_]):
-                names |= {name} if _is_environment(owner) else set()
-            case ast.Call(
-                func=ast.Attribute(attr="getenv") | ast.Name(id="getenv"), args=[ast.Constant(value=str(name)), *_]
-            ):
-                names.add(name)
-    return names
+    """Return the texts of a module that may be names of variables, without those that it only sets.
 
-
-def _is_environment(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
-        isinstance(node, ast.Name) and node.id == "environ"
+    It may ask for one by `os.environ`, by another name of that, or by a package that reads configurations.
+    """
+    set_keys = {
+        node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    }
+    texts = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in set_keys
     )
+    return {text for text in texts if _NAME.fullmatch(text)}
 
 
 def _paths(tree: ast.AST) -> Iterator[str]:
@@ -128,7 +141,7 @@ def _files(text: str, folder: Path) -> list[Path]:
             return [place]
         if os.path.isfile(f"{place}.index"):  # noqa: PTH113
             return sorted(place.parent.glob(f"{glob.escape(place.name)}.*"))
-        if is_saved_model(place) or os.path.isfile(place / "config.json"):  # noqa: PTH113
+        if is_saved_model(place) or any(os.path.isfile(place / name) for name in _OF_MODELS):  # noqa: PTH113
             files = sorted(each for each in place.rglob("*") if each.is_file())
             return files if len(files) <= _MOST_FILES else []
     return []

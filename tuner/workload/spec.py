@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -171,7 +172,9 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
 
 
 def _shape(name: str, text: str) -> list[int | str]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    """Return the sizes; as programs print a shape, it may have brackets around it or x between its sizes."""
+    plain = re.sub(r"^\((.*)\)$|^\[(.*)\]$", r"\1\2", text.strip())
+    parts = [part.strip() for part in re.split(r",|(?<=\d) ?[x×] ?(?=\d)", plain) if part.strip()]
     if not all(part.isdecimal() or part == BATCH for part in parts) or parts.count(BATCH) > 1:
         raise BadInputError(
             f"--input-shape {name} is '{text}'",
@@ -195,7 +198,9 @@ def _range(name: str, text: str) -> list[float]:
 
 
 def _bound(text: str) -> float:
+    """Return a number, whole if it is written without a decimal point: 3e4 is 30000."""
     try:
         return int(text)
     except ValueError:
-        return float(text)
+        number = float(text)
+        return int(number) if "." not in text and number.is_integer() else number

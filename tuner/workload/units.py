@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 
 PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
-PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9}
+PREFIXES |= {"ki": 2.0**10, "Ti": 2.0**40}
+PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "lakh": 1e5, "crore": 1e7}
+PREFIXES |= {"Tsd": 1e3, "Mio": 1e6, "mio": 1e6, "mln": 1e6, "mn": 1e6, "Mrd": 1e9, "bn": 1e9}
 _SECONDS = {
-    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
-    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
-    1e-3: ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
+    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosec", "nanosecs", "nanosecond", "nanoseconds"),
+    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsec", "microsecs", "microsecond", "microseconds"),
+    1e-3: ("ms", "msec", "msecs", "millis", "millisec", "millisecs", "millisecond", "milliseconds"),
     1.0: ("s", "sec", "secs", "second", "seconds"),
     60.0: ("min", "mins", "minute", "minutes"),
     3600.0: ("h", "hr", "hour", "hours"),
+    86400.0: ("day", "days"),
 }
 TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
 _ENERGIES = {  # and powers
@@ -32,6 +35,7 @@ _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "st
     "batches",
 }
 
+_BINARY = re.compile(r"[kKMGT]i(?:[bB](?:its?|ytes?|ps)?)?")  # 1 GiB is 1024 MiB, and an item no binary tem
 _RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
 
 
@@ -85,8 +89,10 @@ def _scales(unit: str) -> dict[str, float]:
     base = over if over in _ENERGIES else over.lower()
     if base in _ENERGIES:
         numerators = {_ENERGIES[base][0]: _ENERGIES[base][1]}
+    is_binary = _BINARY.fullmatch(over) is not None
     for prefix, scale in PREFIXES.items():
-        if over.startswith(prefix) and over not in TIMES and base not in _ENERGIES:
+        is_cut = is_binary and not prefix.endswith("i")
+        if over.startswith(prefix) and not is_cut and over not in TIMES and base not in _ENERGIES:
             numerators.setdefault(over.removeprefix(prefix).strip(), scale)
     numerators = {_singular(root): scale for root, scale in numerators.items()}
     per, share = ("s", TIMES[under]) if under in TIMES else (under, 1.0)
@@ -94,7 +100,8 @@ def _scales(unit: str) -> dict[str, float]:
 
 
 def _singular(root: str) -> str:
-    root = root.lower() if len(root) > 1 else root
+    is_of_data = re.match(r"[kKMGT]?i?[bB](?:ps)?(?:/|$)", root)  # MB/s are bytes, and Mb/s bits
+    root = root if is_of_data or len(root) == 1 else root.lower()
     return root[:-1] if len(root) > 3 and root.endswith("s") else root
 
 

@@ -18,8 +18,9 @@ from tuner.paths import shipped_folder
 from tuner.workload import formats, pyfile
 from tuner.workload import spec as options
 from tuner.workload.command import Command, command
-from tuner.workload.contents import contents, loaded_first, value_digest
+from tuner.workload.contents import contents, loaded_first, text_of, value_digest
 from tuner.workload.pyfile import INFERENCE, PythonFile
+from tuner.workload.reads import variables_in
 from tuner.workload.spec import WorkloadSpec
 
 _JOINED = "+"
@@ -230,6 +231,8 @@ def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]
     """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
+    if re.match(r"\w+:/", name):
+        raise BadInputError(f"{name} is an address, and tftune reads files", "fetch the model, and give its path")
     suffix = path.suffix.lower()
     is_folder = os.path.isdir(path)  # noqa: PTH112  # pathlib's raises where a folder may not be entered
     if suffix in suffixes and is_folder and not formats.is_saved_model(path):
@@ -368,6 +371,8 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         kind="a command",
     )
     scripts = parsed.scripts()
+    # Without variables it is what it was before they counted, so that earlier studies go on.
+    variables = variables_in([*parsed.words, *(text_of(script) for script in scripts)])
     named = [word for word in parsed.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
     return Workload(
         name=_named(spec, Path((named or parsed.words)[0]).stem),
@@ -379,5 +384,13 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         item="run",
         batch_size=1,
         command=parsed,
-        fingerprint=digest([parsed.words, parsed.pattern, parsed.minimize, contents(scripts, Path())]),
+        fingerprint=digest(
+            [
+                parsed.words,
+                parsed.pattern,
+                parsed.minimize,
+                contents(scripts, Path()),
+                *([variables] if variables else []),
+            ]
+        ),
     )

@@ -131,7 +131,11 @@ class CommandFramework(framework.Framework):
         "NUMEXPR_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
     )
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "MKL_", *overriding)
+    # And of other kinds of threads than OpenMP's.
+    timing_prefixes = (
+        *("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "MKL_", *overriding),
+        *("GOMAXPROCS", "JULIA_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "TBB_NUM_THREADS"),
+    )
 
     def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:
         """Return what is known of any program."""

@@ -19,6 +19,7 @@ WEIGHTS = (
     "give what model.save() writes, or a Python file whose build() makes the model and calls load_weights()",
 )
 RENEW = "load it with the version that wrote it, and give what model.export('FOLDER') writes"
+SAME = "this is the version that wrote it: write the model again, or give what model.export('FOLDER') writes"
 CONFIG, METADATA = "config.json", "metadata.json"
 
 
@@ -112,7 +113,8 @@ def why_not(text: str, own: str, version: str) -> "tuple[str, str]":
     writer = " (it was saved with Keras %s)" % version if version and version != own else ""
     message = "Keras %s cannot load it%s: %s" % (own, writer, shortened(said))
     missing = re.search(r"Could not locate (?:class|function) '(\w+)'|Unknown (?:layer|object|\w+ ?\w*): '?(\w+)", said)
-    if "Lambda" in said or "unsafe_deserialization" in said or "safe_mode" in said:
+    # The code of a Lambda layer is Python's own bytes, which another version of Python cannot read.
+    if "bad marshal data" in said or "Lambda" in said or "unsafe_deserialization" in said or "safe_mode" in said:
         return message, (
             "Keras does not run the Python code of a Lambda layer from a file: give what model.export('FOLDER') "
             "writes, or a Python file that builds the model"
@@ -122,13 +124,15 @@ def why_not(text: str, own: str, version: str) -> "tuple[str, str]":
             "load the file that registers %s (@keras.saving.register_keras_serializable()) first, with --op-library "
             "./layers.py, or give what model.export('FOLDER') writes"
         ) % next(filter(None, missing.groups()))
+    if "truncated file" in said:
+        return message, "its end is missing: copy it or fetch it again"
     if is_of_keras_2(version) and own and not is_of_keras_2(own):
         return message, (
             "use Keras 2 (%s -m pip install tf_keras, then set TF_USE_LEGACY_KERAS=1), or %s" % (sys.executable, RENEW)
         )
     if is_of_keras_2(own) and version and not is_of_keras_2(version):
         return message, "use Keras 3: unset TF_USE_LEGACY_KERAS or use a newer TensorFlow, or %s" % RENEW
-    return message, RENEW
+    return message, SAME if version and version == own else RENEW
 
 
 def is_of_keras_2(version: str) -> bool:
