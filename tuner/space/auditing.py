@@ -86,6 +86,12 @@ def _cpus(cpus: frozenset[int]) -> str:
     return f"CPU{'' if len(cpus) == 1 else 's'} {format_list(cpus)}"
 
 
+def changes(variables: Mapping[str, str | None]) -> str:
+    """Return in words what code does to variables of its environment: their values, None of those that it removes."""
+    words = [f"removes {name}" if value is None else f"sets {name}={value}" for name, value in variables.items()]
+    return " and ".join(words)
+
+
 def malloc(case: AuditCase) -> AuditAnswer:
     """Audit the allocator by the files that are mapped into the process."""
     loaded = case.effective["malloc"]

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.machine.conditions import Conditions
 from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine
-from tuner.space.auditing import AuditCase, Effective
+from tuner.space.auditing import AuditCase, Effective, changes
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -80,8 +80,13 @@ class Auditor:
         findings = []
         for name, value in setting.items:
             each = self.catalogue.knobs[name]
-            if each.audit is not None and deployment.holds(each.carrier.deploy(value, self.libraries)):
+            deployed = each.carrier.deploy(value, self.libraries)
+            if each.audit is not None and deployment.holds(deployed):
                 answer, evidence = each.audit(case)
+                now = effective.get("variables", {})  # a command, and a process of an earlier version, report none
+                changed = {key: now[key] for key in deployed.env if key in now and now[key] != deployment.env.get(key)}
+                if changed and not answer:
+                    answer, evidence = False, f"the workload itself {changes(changed)}; {evidence}"
                 findings.append(Finding(knob=name, value=value, answer=answer, evidence=evidence))
         return findings
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -149,11 +150,15 @@ class ChildProcess:
         """Wait for the `ready` report; the deadline counts from the launch."""
         report = self.report("ready", since_s=self._launched_s)
         facts = ReadyReport.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
+        self._audit(facts)
+        self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
+        return facts
+
+    def _audit(self, facts: ReadyReport) -> None:
+        """Raise TrialFailure if the setting does not hold in the process."""
         problem = self._applied(facts) if self._applied is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
-        self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
-        return facts
 
     def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Let the loaded model go on with another batch size, and wait until it is warm again."""
@@ -188,6 +193,9 @@ class ChildProcess:
         energy_after_j = self._energy_j()
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
+        if self._facts is not None and "effective" in report:  # threads have moved to other CPUs
+            self._facts = replace(self._facts, effective=report["effective"])
+            self._audit(self._facts)
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
 
