@@ -180,6 +180,7 @@ class Job:
             folder=self.workload.path,
             deadline_s=self.deadline_s,
             energy_j=self.energy_j,
+            see_pinned=lambda pinned, deployment: self.seen.see(pinned, deployment, self.machine),
         )
         run = command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
         if len(run.metrics) > 1:

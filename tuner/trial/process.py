@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -248,10 +249,14 @@ class ChildProcess:
             raise self._failure(Status.FAILED, f"the process reported '{actual_kind}' instead of '{kind}'")
         return report
 
-    def finish(self) -> ExitStatus:
-        """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
-        left_s = self._launched_s + self.deadline_s - time.monotonic()
-        if not select.select([self._status], [], [], max(0.0, left_s))[0]:
+    def finish(self, *, look_after_s: float = math.inf, look: Callable[[], object] = lambda: None) -> ExitStatus:
+        """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails.
+
+        `look` is called once after `look_after_s` (s), if the process still runs then.
+        """
+        if look_after_s < self.deadline_s and not self._has_ended(look_after_s):
+            look()
+        if not self._has_ended(self._launched_s + self.deadline_s - time.monotonic()):
             raise self._failure(Status.TIMEOUT, f"still running after {self.deadline_s:g} s")
         ended = self.close()
         if ended.returncode != 0:
@@ -335,6 +340,10 @@ class ChildProcess:
             line += byte
         status: dict[str, Any] = json.loads(line)
         return status
+
+    def _has_ended(self, within_s: float) -> bool:
+        """Return whether the process ends within a time (s)."""
+        return bool(select.select([self._status], [], [], max(0.0, within_s))[0])
 
     def _ended(self) -> TrialFailure:
         """Return the failure of a worker that ended before it reported."""
