@@ -239,6 +239,7 @@ def test_what_processes_showed_goes_into_the_conditions(machine: Machine) -> Non
     seen, hybrid = Seen(), replace(machine, cores=["0", "1"], core_kinds=[0, 1])
     seen.see(None, Deployment(), hybrid)
     assert seen.added_to(QUIET) == QUIET
+    assert replace(seen, not_finite="y: NaN").added_to(QUIET) == replace(QUIET, not_finite="y: NaN")
     seen.see("pinned first", Deployment(processes=2, cpu_sets=("0", "1")), hybrid)
     seen.see("pinned second", Deployment(), hybrid)
     told_of = seen.added_to(QUIET)

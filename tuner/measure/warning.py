@@ -142,6 +142,9 @@ class MeasurementWarning:  # the field's own word; the builtin is not used here
 def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     """Return what the machine did that makes figures less believable."""
     warnings = seen_warnings(conditions.pinned, conditions.unlike_cores)
+    if conditions.not_finite:
+        observation = f"{conditions.not_finite}, under the default"
+        warnings.append(MeasurementWarning(code=Code.NOT_FINITE, observation=observation))
 
     def add(code: Code, text: str) -> None:
         warnings.append(MeasurementWarning(code=code, observation=text))

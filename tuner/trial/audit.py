@@ -35,11 +35,12 @@ class Seen:
     """What processes were seen to be besides their settings, in words; empty where nothing was.
 
     `pinned` is how they have changed the CPUs that they were given, `unlike_cores` how the cores of those that ran
-    side by side differ.
+    side by side differ. `not_finite` is which outputs of the default hold NaN or infinite values, None before one ran.
     """
 
     pinned: str = ""
     unlike_cores: str = ""
+    not_finite: str | None = None
 
     def see(self, pinned: str | None, deployment: Deployment, machine: Machine) -> None:
         """Take note of how a process has changed its CPUs, and of what it and those beside it were given."""
@@ -50,7 +51,7 @@ class Seen:
 
     def added_to(self, conditions: Conditions) -> Conditions:
         """Return conditions with what was seen."""
-        return replace(conditions, pinned=self.pinned, unlike_cores=self.unlike_cores)
+        return replace(conditions, pinned=self.pinned, unlike_cores=self.unlike_cores, not_finite=self.not_finite or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
