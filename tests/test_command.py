@@ -158,6 +158,14 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
         shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
 
 
+def test_a_number_before_the_end_of_a_long_output_is_reported_as_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_LOG_BYTES", 1 << 20)
+    with pytest.raises(TrialFailure, match="of its output only the last 1 MiB are looked at"):
+        process(shell(tmp_path, "echo rate: 5; yes | head -c 2000000")).slice(0.0)
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

@@ -111,6 +111,8 @@ class ChildProcess:
         self._exit: ExitStatus | None = None
         self._lifeline_cut = False
         self._last_words = ""
+        self.is_log_cut = False
+        """Whether more was printed than is kept."""
         self._paused = self._resumed = False
         self._facts: ReadyReport | None = None
         self.peak_memory_bytes: int | None = None
@@ -307,6 +309,7 @@ class ChildProcess:
 
     def _read_log(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
+        self.is_log_cut = size > self._log_bytes
         self._log.seek(max(0, size - self._log_bytes))
         return self._log.read().decode(errors="replace")
 

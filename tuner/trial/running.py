@@ -196,7 +196,8 @@ class CommandProcess:
             self._printed = printed[-_KEPT_LOG:]
             return self._launcher.command.read(printed)
         except NoNumberError as error:
-            raise TrialFailure(Status.FAILED, str(error), self._printed, hint=error.hint) from error
+            cut = f"; of its output only the last {_LOG_BYTES >> 20} MiB are looked at" if process.is_log_cut else ""
+            raise TrialFailure(Status.FAILED, f"{error}{cut}", self._printed, hint=error.hint) from error
         except TrialFailure as failure:
             reason = shortened(last_words(failure.log), _KEPT_LINE)
             message = failure.message if reason in failure.message else f"{failure.message}: {reason}"

@@ -106,9 +106,16 @@ def factor(unit: str, other: str) -> float:
     common = [root for root in own if root in others]
     if common:
         return own[common[0]] / others[common[0]]
+    if not unit or not other:
+        named = unit or other
+        raise NoNumberError(
+            f"numbers with different units: some have the unit {named}, and others have none",
+            f"let the command print {named} after each number under every setting, or let the pattern match {named} too, "
+            f"e.g. ([0-9.]+) *{named}",
+        )
     over, bar, under = _parts(unit)
     inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
     raise NoNumberError(
-        f"numbers with different units, {unit or 'none'} and {other or 'none'}{inverse}",
+        f"numbers with different units, {unit} and {other}{inverse}",
         "let the command print one unit under every setting, or let the pattern match one unit alone",
     )
