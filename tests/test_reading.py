@@ -426,7 +426,7 @@ def test_a_number_without_a_unit_beside_one_with_a_unit_names_the_way_out() -> N
     for text in ("took 12 ms\ntook 13\n", "took 12\ntook 13 ms\n"):
         with pytest.raises(NoNumberError, match="some have the unit ms, and others have none") as caught:
             read(r"took ([0-9.]+)", text)
-        assert "let the pattern match ms too, e.g. ([0-9.]+) *ms" in caught.value.hint
+        assert "let the pattern match ms, e.g. ([0-9.]+) *ms" in caught.value.hint
     assert read(r"took ([0-9.]+) ms", "took 12 ms\ntook 13\n").values == (12.0,)
 
 

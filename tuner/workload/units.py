@@ -110,7 +110,7 @@ def factor(unit: str, other: str) -> float:
         named = unit or other
         raise NoNumberError(
             f"numbers with different units: some have the unit {named}, and others have none",
-            f"let the command print {named} after each number under every setting, or let the pattern match {named} too, "
+            f"let the command print {named} after each number under every setting, or let the pattern match {named}, "
             f"e.g. ([0-9.]+) *{named}",
         )
     over, bar, under = _parts(unit)
