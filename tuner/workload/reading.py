@@ -132,7 +132,7 @@ def read(pattern: str, output: str) -> Reading:
         last = next((line.strip() for line in reversed(plain(output).splitlines()) if line.strip()), "")
         shown = last if len(last) <= 100 else f"…{last[-99:]}"
         printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
-        is_timed = _SHELL_TIME.search(plain(output))
+        timed = _SHELL_TIME.search(plain(output))
         hint = (
             f"print seconds by time -p, or let the pattern match all of {is_timed[1]}: real\\s+(\\S+)"
             if is_timed
@@ -143,11 +143,9 @@ def read(pattern: str, output: str) -> Reading:
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
     if 2 * len(good) <= len(late) or not good:
         bad = [each for each in numbers if not isinstance(each, _Number)]
-        raise NoNumberError(
-            f"'{pattern}' matched {bad[-1] or 'nothing'} ({len(bad)} of {len(numbers)} numbers); "
-            "expected finite numbers above 0",
-            "let the pattern match the lines of the measurement alone",
-        )
+        found = f"'{pattern}' matched {bad[-1] or 'nothing'} ({len(bad)} of {len(numbers)} numbers)"
+        hint = "let the pattern match the lines of the measurement alone"
+        raise NoNumberError(f"{found}; expected finite numbers above 0", hint)
     readings = [Reading(values=(each.value,), resolution=each.resolution, unit=each.unit) for each in good]
     converted = [each.in_unit(readings[0].unit) for each in readings]
     ordered = sorted(converted, key=lambda each: each.values)
