@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tuner.workload.units import TIMES, NoNumberError, factor, inverse, is_time
+from tuner.workload.units import TIMES, NoNumberError, factor, inverse, is_time, no_match
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
@@ -79,7 +79,6 @@ _IN_PARTS = re.compile(
 )
 """A duration: 1m12.3s, 1 hour, 2 minutes."""
 _CLOCK = re.compile(rf"(?<![\w.,:])(?:[0-9]+:)?[0-9]{{1,2}}:[0-5][0-9](?:[.,][0-9]++)?+(?!\w|:| ?(?:{_RATIO}))")
-_SHELL_TIME = re.compile(r"^real\s+([0-9]+m[0-9.,]+s)$", re.MULTILINE)  # as the shell's time prints it
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -129,16 +128,7 @@ def read(pattern: str, output: str) -> Reading:
         matches = list(re.finditer(pattern, lines, re.MULTILINE))
     numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
     if not numbers:
-        last = next((line.strip() for line in reversed(plain(output).splitlines()) if line.strip()), "")
-        shown = last if len(last) <= 100 else f"…{last[-99:]}"
-        printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
-        timed = _SHELL_TIME.search(plain(output))
-        hint = (
-            f"print seconds by time -p, or let the pattern match all of {is_timed[1]}: real\\s+(\\S+)"
-            if is_timed
-            else ""
-        )
-        raise NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
+        raise no_match(pattern, plain(output))
     good = [each for each in numbers if isinstance(each, _Number)]
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
     if 2 * len(good) <= len(late) or not good:

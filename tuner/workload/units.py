@@ -32,6 +32,7 @@ _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "st
     "batches",
 }
 
+_SHELL_TIME = re.compile(r"^real\s+([0-9]+m[0-9.,]+s)$", re.MULTILINE)  # as the shell's time prints it
 _RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
 
 
@@ -41,6 +42,16 @@ class NoNumberError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def no_match(pattern: str, lines: str) -> NoNumberError:
+    """Return the error of a pattern that matches no line of an output."""
+    last = next((line.strip() for line in reversed(lines.splitlines()) if line.strip()), "")
+    shown = last if len(last) <= 100 else f"…{last[-99:]}"
+    printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
+    timed = _SHELL_TIME.search(lines)
+    hint = "" if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
+    return NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
 
 
 def is_per_step(unit: str) -> bool:
