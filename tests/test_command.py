@@ -285,9 +285,10 @@ def test_a_run_that_fails_again_and_again_is_a_failed_trial(tmp_path: Path) -> N
     with pytest.raises(TrialFailure, match="exit code 7; 3 runs in a row failed"):
         running.slice(0.0)
     assert (tmp_path / "n").read_text().split() == ["4"]
-    with pytest.raises(TrialFailure):  # nothing has ever run
-        process(shell(tmp_path, OFTEN + "exit 7")).slice(0.0)
-    assert (tmp_path / "n").read_text().split() == ["5"]
+    for text, n_runs in (("exit 7", 6), ("echo nothing", 7)):  # nothing has ever run
+        with pytest.raises(TrialFailure):
+            process(shell(tmp_path, OFTEN + text)).slice(0.0)
+        assert (tmp_path / "n").read_text().split() == [str(n_runs)]
 
 
 SPIN = """
@@ -347,7 +348,7 @@ def test_a_command_that_fails_in_every_fourth_run_is_searched(tmp_path: Path) ->
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("fails_at", [1, 3])
 def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) -> None:
-    """The first run of all ends the search with what the command said, and others are repeated."""
+    """It may be the first run of all, or one of the default's."""
     script = (
         "n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n > n; "
         f"[ $n -eq {fails_at} ] && {{ echo out of luck >&2; exit 7; }}; sleep 0.05; echo rate: 1$n"
@@ -355,10 +356,7 @@ def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) ->
     search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "unlucky")
     ended = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert "Traceback" not in ended.stderr
-    assert ended.returncode == (2 if fails_at == 1 else 0)
-    if fails_at == 1:
-        assert "out of luck" in ended.stderr
-        assert "exit code 7" in ended.stderr
+    assert ended.returncode == 0, ended.stderr
     again = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["verdicts"]

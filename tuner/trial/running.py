@@ -35,6 +35,7 @@ _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "MemoryError")
 """What programs print where memory runs out: codes of CUDA, and the exceptions of PyTorch, NumPy and Python."""
 _REPEATS = 2  # of a run that fails, once another has succeeded: what fails more often does so under its setting
+_SHORT_S = 10.0  # of the very first run: whoever waits for a long one wants to know at once that it fails
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
 
@@ -154,18 +155,19 @@ class CommandProcess:
     def _repeated_run(self, failed: list[str]) -> tuple[Reading, float]:
         """Run the command until a run succeeds; return its numbers, and how long it took (s).
 
-        Why others failed is added to `failed`. Raises TrialFailure if too many fail in a row, and at once if no run of
-        the launcher has succeeded yet, or for lack of time or memory.
+        Why others failed is added to `failed`. Raises TrialFailure if too many fail in a row, and at once for lack of
+        time or memory. Before any run of the launcher has succeeded, only a short one is repeated, once.
         """
         for n_failed in itertools.count(1):
             began_s = time.monotonic()
             try:
                 return self._run(), time.monotonic() - began_s
             except TrialFailure as failure:
-                is_known_to_run = self._launcher.unit is not None
-                if not is_known_to_run or failure.status not in (Status.FAILED, Status.CRASHED):
+                is_short = failure.status is Status.CRASHED and time.monotonic() - began_s < _SHORT_S
+                n_repeats = int(is_short) if self._launcher.unit is None else _REPEATS
+                if not n_repeats or failure.status not in (Status.FAILED, Status.CRASHED):
                     raise
-                if n_failed > _REPEATS:
+                if n_failed > n_repeats:
                     message = f"{failure.message}; {n_failed} runs in a row failed"
                     raise TrialFailure(failure.status, message, failure.log, hint=failure.hint) from failure
                 failed.append(shortened(failure.message, _KEPT_LINE))
