@@ -90,7 +90,9 @@ class LoadedWorkload:
         self.model.start()
         context, after = CLOCK(), effective.threads()
         self.model.load()
-        self.own_variables = effective.changed_variables(variables)
+        changed = effective.changed_variables(variables)
+        # What a setting sets was there before; what else code sets may be secret, and is not kept with a study.
+        self.own_variables = {name: value for name, value in changed.items() if name in variables}
         self.affinities: FrozenSet[str] = frozenset()
         self.trained = False
         self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
