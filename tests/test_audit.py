@@ -57,6 +57,19 @@ def judged(
         return {f.knob: f for f in auditor_of(data, libraries).audit(setting, deployment, data["effective"])}
 
 
+def test_a_variable_that_the_workload_changes_after_tftune_is_no_setting() -> None:
+    """Where the process itself reports that the value holds, it was read before."""
+
+    def removes(effective: dict[str, Any]) -> None:
+        effective["variables"] = {"OMP_NUM_THREADS": None, "KMP_BLOCKTIME": "1", "MINE": "7"}
+        del effective["openmp"]["settings"]["OMP_NUM_THREADS"]
+
+    findings = judged("openmp-2.14", removes)
+    assert findings["omp_num_threads"].answer is False
+    assert findings["omp_num_threads"].evidence.startswith("the workload itself removes OMP_NUM_THREADS; ")
+    assert {each.answer for each in findings.values() if each.knob != "omp_num_threads"} == {True}
+
+
 @pytest.mark.parametrize("build", ["stock-2.21", "openmp-2.14"])
 def test_the_captured_processes_did_what_they_were_told(build: str) -> None:
     findings = judged(build)
@@ -226,6 +239,7 @@ def test_what_processes_showed_goes_into_the_conditions(machine: Machine) -> Non
     seen, hybrid = Seen(), replace(machine, cores=["0", "1"], core_kinds=[0, 1])
     seen.see(None, Deployment(), hybrid)
     assert seen.added_to(QUIET) == QUIET
+    assert replace(seen, not_finite="y: NaN").added_to(QUIET) == replace(QUIET, not_finite="y: NaN")
     seen.see("pinned first", Deployment(processes=2, cpu_sets=("0", "1")), hybrid)
     seen.see("pinned second", Deployment(), hybrid)
     told_of = seen.added_to(QUIET)

@@ -55,6 +55,9 @@ def test_a_pinned_process_and_unlike_cores_are_warned_of_first() -> None:
         QUIET, foreign_cpus=float(QUIET.n_cpus), pinned="pinned to CPU 0", unlike_cores="4 processes: unlike"
     )
     assert [each.code for each in condition_warnings(seen)][:2] == [Code.PINNED, Code.UNLIKE_CORES]
+    strange = replace(QUIET, not_finite="y: 2 of 4 values are not finite (NaN)")
+    [warning] = condition_warnings(strange)
+    assert (warning.code, warning.observation) == (Code.NOT_FINITE, f"{strange.not_finite}, under the default")
     assert convert(seen.to_dict(), Conditions) == seen
 
 

@@ -408,6 +408,49 @@ def test_items_of_json_may_stand_in_objects(
     assert arrays(described(model_input("text", dtype, shape), values=values), 2, values)["text"].tolist() == items
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("one.txt", "a line\n", ", 7 bytes as one item"),
+        ("many.txt", "a line\nanother\n", ", 15 bytes as one item of several lines (a .jsonl file has an item a line)"),
+        ("photo.jpg", "\n\n\n", ", 3 bytes as one item"),
+        ("plain.jsonl", '"iV"\n', ""),
+        ("encoded.json", '["iVBORw0KGgoAAA"]', ', base64 as it stands ({"b64": …} feeds the bytes)'),
+        ("decoded.json", '[{"b64": "iVBORw0KGgoAAAAA"}]', ""),
+    ],
+)
+def test_what_a_file_of_text_is_taken_for_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    [found] = described(model_input("text", "string", [None]), values=(f"text={name}",))
+    assert found["values"] == f"from {name}{words}"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "advice"),
+    [
+        ("objects.npy", "string", [None], "save it with a plain type: np.save(file, array.astype('S'))"),
+        ("objects.npy", "float32", [None], "array.astype('float32')"),
+        ("keys.json", "string", [None], "if an object itself is the text, write it as a string"),
+        ("grey.npy", "float32", [None, 4, 5, 1], "an item of 3 dimensions (of a grey image: array[..., None])"),
+        ("first.npy", "float32", [None, 4, 5, 3], "transpose them, as the dimensions are in another order"),
+    ],
+)
+def test_what_cannot_be_fed_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, shape: list[int | None], advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("objects.npy", np.array([b"x", 1], object))
+    np.save("grey.npy", np.ones((4, 5)))
+    np.save("first.npy", np.ones((2, 3, 4, 5)))
+    Path("keys.json").write_text('[{"a": 1, "b": 2}]')
+    with pytest.raises(WorkloadError) as caught:
+        described(model_input("x", dtype, shape), values=(f"x={name}",))
+    assert advice in caught.value.advice
+
+
 def test_the_records_of_a_tfrecord_are_its_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Two records, as TensorFlow writes them.

@@ -443,6 +443,31 @@ def test_what_is_not_finite_agrees_at_the_same_places_only() -> None:
     assert only_not_finite({"y": {"nan": 2, "size": 4}}, []) == "y: 2 of 4 values are not finite (NaN)"
 
 
+@pytest.mark.parametrize("inputs", ["same", "others"])
+def test_outputs_that_are_not_finite_at_other_places_are_refused_in_a_round(
+    monkeypatch: pytest.MonkeyPatch, inputs: str
+) -> None:
+    """Inputs of another batch size are others: nothing can be said of their places."""
+    a, b = contenders()[:2]
+
+    def facts_of(self: ScriptedProcess) -> ReadyReport:
+        is_other = self._setting == b.setting
+        places = [0, 1, *[0] * 249] if is_other else [1, *[0] * 250]
+        sample = {
+            "inputs": inputs if is_other else "same",
+            "outputs": {"y": ["nan", 1.0]},
+            "not_finite": {"y": {"nan": places}},
+        }
+        return replace(usual(self), sample=sample, not_finite={"y": {"nan": 1, "size": 2}})
+
+    usual = ScriptedProcess.ready
+    monkeypatch.setattr(ScriptedProcess, "ready", facts_of)
+    round_ = run_round([a, b], ScriptedLauncher(rate=lambda _: 10.0), FinalsPlan(), np.random.default_rng(0))
+    message = f"invalid: its outputs are NaN or infinite at other places than those of {a.names[0]}"
+    assert round_.failures == ({b.names[0]: message} if inputs == "same" else {})
+    assert a.names[0] in round_.slices
+
+
 def test_the_first_step_after_a_pause_is_left_out_of_the_rate() -> None:
     woken = Slice(start_s=0.0, elapsed_s=0.6, n_steps=3, step_s=(0.3, 0.15, 0.15), resumed=True)
     assert Objective.THROUGHPUT.log_rate(woken, 8) == pytest.approx(math.log(8 / 0.15))

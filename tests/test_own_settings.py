@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.frameworks import read_space, resolve
+from tuner.child import own_settings
+from tuner.child.adapter import Adapter
 from tuner.child.own_settings import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK as ONNXRUNTIME
@@ -58,6 +62,46 @@ def test_what_no_setting_sets_is_left_alone(tmp_path: Path, workload: Workload, 
     assert check(tmp_path, workload, space, variables={"MINE": "1", "OMP_NUM_THREADS": "1"}) == []
     assert "sets XLA_FLAGS" in check(tmp_path, workload, space, variables={"XLA_FLAGS": "x"})[0]
     check_own_settings(tmp_path, workload, ONNXRUNTIME, space, lambda _: None)
+
+
+def test_what_the_file_removes_is_told(tmp_path: Path, workload: Workload, space: Space) -> None:
+    with pytest.raises(BadInputError) as caught:
+        check(tmp_path, workload, space, variables={"TF_NUM_INTRAOP_THREADS": None})
+    assert "mine.py, line 3: the workload itself removes TF_NUM_INTRAOP_THREADS, so the" in caught.value.message
+    with pytest.raises(BadInputError, match="removes TF_ENABLE_ONEDNN_OPTS") as caught:
+        check(tmp_path, workload, space, variables={"TF_ENABLE_ONEDNN_OPTS": None})
+    assert caught.value.hint.endswith("for all trials: env -u TF_ENABLE_ONEDNN_OPTS tftune …")
+    assert "removes XLA_FLAGS" in check(tmp_path, workload, space, variables={"XLA_FLAGS": None})[0]
+
+
+class Exporter:
+    """A framework whose export runs code that changes variables."""
+
+    def load(self) -> None:
+        """Do what is not the workload's."""
+        os.putenv("TFTUNE_TEST_OWN", "1")
+
+    def export(self, _: object) -> None:
+        """Change variables in ways that os.environ shows, and in ways that it does not."""
+        os.putenv("TFTUNE_TEST_PUT", "2")
+        os.unsetenv("TFTUNE_TEST_UNSET")
+        del os.environ["TFTUNE_TEST_GONE"]
+        os.environ["TFTUNE_TEST_SET"] = "3"
+
+
+def test_every_way_to_change_a_variable_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TFTUNE_TEST_UNSET", "TFTUNE_TEST_GONE", "TFTUNE_TEST_SET", "TFTUNE_TEST_KEPT"):
+        monkeypatch.setenv(name, "0")
+    try:
+        own_settings.export(
+            {"kind": "python", "folder": str(tmp_path), "workload": "mine.py"}, cast("Adapter", Exporter())
+        )
+    finally:
+        for name in ("TFTUNE_TEST_OWN", "TFTUNE_TEST_PUT"):
+            os.unsetenv(name)
+    assert json.loads((tmp_path / OWN_SETTINGS).read_text())["variables"] == {
+        "TFTUNE_TEST_PUT": "2", "TFTUNE_TEST_UNSET": None, "TFTUNE_TEST_GONE": None, "TFTUNE_TEST_SET": "3",
+    }  # fmt: skip
 
 
 def test_code_that_does_not_act_is_told_with_its_line(tmp_path: Path, workload: Workload, space: Space) -> None:

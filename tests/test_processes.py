@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ import pytest
 
 from tests.processes import gone, wait_until
 from tuner import inherited
+from tuner.child import effective
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import Status, TrialFailure, way_out
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
 from tuner.trial.process import ChildProcess
 
 READY = {
@@ -46,11 +48,13 @@ MakeChild = Callable[..., ChildProcess]
 def child(tmp_path: Path) -> MakeChild:
     """Return a maker of processes whose interpreter is a script with the given body."""
 
-    def make(body: str, deadline_s: float = 20.0) -> ChildProcess:
+    def make(
+        body: str, deadline_s: float = 20.0, applied: Callable[[ReadyReport], str | None] | None = None
+    ) -> ChildProcess:
         script = tmp_path / "interpreter"
         script.write_text(PRELUDE + body)
         script.chmod(0o755)
-        return ChildProcess(interpreter(script, dict(os.environ), {"do": "time"}), deadline_s)
+        return ChildProcess(interpreter(script, dict(os.environ), {"do": "time"}), deadline_s, applied=applied)
 
     return make
 
@@ -203,6 +207,40 @@ def test_a_slice_is_asked_for_and_read(child: MakeChild) -> None:
     process.ready()
     assert process.slice(0.25).step_s == (0.125, 0.125)
     process.close()
+
+
+def test_threads_that_move_after_the_warm_up_are_audited_again(child: MakeChild) -> None:
+    process = child(
+        "tell(READY)\n"
+        "for line in os.fdopen(commands):\n"
+        "    tell({'report': 'timed'})\n"
+        "    ran = {'start_s': 0, 'elapsed_s': 1, 'n_steps': 1, 'step_s': [1]}\n"
+        "    tell(dict(ran, report='slice', effective={'new': 1}))",
+        applied=lambda facts: "it moved" if "new" in facts.effective else None,
+    )
+    process.ready()
+    with pytest.raises(TrialFailure, match="it moved") as caught:
+        process.slice(0.25)
+    assert caught.value.status is Status.UNAPPLIED
+
+
+def test_the_cpus_of_all_threads_are_seen() -> None:
+    """Here of a thread that is pinned by itself, which the process's own mask does not show."""
+    everywhere, pinned, done = effective.affinities(), threading.Event(), threading.Event()
+
+    def pin() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        pinned.set()
+        done.wait(10.0)
+
+    thread = threading.Thread(target=pin)
+    thread.start()
+    pinned.wait(10.0)
+    try:
+        assert effective.affinities() == everywhere | {str(min(os.sched_getaffinity(0)))}
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_a_death_between_slices_is_told_at_the_next(child: MakeChild) -> None:

@@ -357,7 +357,7 @@ def test_what_is_no_unit_of_a_time_is_not_taken_for_one(pattern: str, output: st
     ("one", "other", "said"),
     [
         ("3.20s/it", "1.51it/s", "one the inverse of the other"),
-        ("12ms", "12", "ms and none"),
+        ("12ms", "12", "unit ms, and others have none"),
         ("12img/s", "12tok/s", "img/s and tok/s"),
     ],
 )
@@ -497,3 +497,21 @@ def test_no_output_is_more_than_refused(output: str) -> None:
             continue
         assert all(0 < value < math.inf for value in reading.values)
         assert reading.resolution > 0
+
+
+def test_a_number_without_a_unit_beside_one_with_a_unit_names_the_way_out() -> None:
+    """One of the two is another figure; without a unit throughout all are of one kind."""
+    assert read(r"took ([0-9.]+)", "took 12\ntook 13\n").values == (12.0, 13.0)
+    for text in ("took 12 ms\ntook 13\n", "took 12\ntook 13 ms\n"):
+        with pytest.raises(NoNumberError, match="some have the unit ms, and others have none") as caught:
+            read(r"took ([0-9.]+)", text)
+        assert "let the pattern match ms, e.g. ([0-9.]+) *ms" in caught.value.hint
+    assert read(r"took ([0-9.]+) ms", "took 12 ms\ntook 13\n").values == (12.0,)
+
+
+def test_what_the_shell_prints_of_a_time_has_a_hint() -> None:
+    text = "\nreal\t0m1.250s\nuser\t0m1.0s\nsys\t0m0.1s\n"
+    with pytest.raises(NoNumberError, match="no line of its output matches") as caught:
+        read(r"real\s+([0-9.]+)s", text)
+    assert "let the pattern match 0m1.250s" in caught.value.hint
+    assert read(r"real\s+(\S+)", text).values == read(r"real\s+([0-9.]+)", text).values == (1.25,)

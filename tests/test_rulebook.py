@@ -49,6 +49,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import VerdictCode
 from tuner.study.storage import all_records, open_storage
+from tuner.workload.feed import InputFacts
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
@@ -742,6 +743,16 @@ def test_numbers_of_cores_follow_a_limit_only_where_these_are_cpus(call_on: Call
     manifest = call("recommend", "resnet50", *RULES, "--format", "k8s")[1]
     assert "resourceFieldRef" not in manifest
     assert 'name: OMP_NUM_THREADS\n    value: "2"' in manifest
+
+
+def test_inputs_that_were_made_up_are_listed_by_a_recommendation(call_on: Call) -> None:
+    call_on(OPENMP)
+    recommended = tuner.recommend("resnet50", rules=RULES[1], progress=False)
+    assert (recommended.result.inputs, "Inputs" in str(recommended)) == ((), False)  # the file makes its own
+    words = InputFacts(name="ids", dtype="int32", shape=(None, 7), values="0 or 1", given=False, doubtful=True)
+    result = structs.replace(recommended.result, inputs=(words,))
+    shown = str(Recommendation(result, command="resnet50", ways=WAYS, machine=MADE_MACHINE))
+    assert "Inputs    ids int32 (batch, 7) 0 or 1" in " ".join(shown.split()).replace("Inputs ", "Inputs    ")
 
 
 def test_what_was_measured_as_slower_is_exported_by_nobody(call_on: Call) -> None:

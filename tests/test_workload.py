@@ -357,6 +357,17 @@ def test_tags_and_libraries_are_part_of_what_a_model_is(tmp_path: Path, monkeypa
         ("D = {'b': 8}\nfor key in D:\n    print(D[key])\nprint(D)\nBATCH_SIZE = D['b']", 8),
         ("D = {'b': 8}\ndef look(): return D['b']\nBATCH_SIZE = D['b']", 8),
         ("if __name__ == '__main__':\n    BATCH_SIZE = 99\nelse:\n    BATCH_SIZE = 6", 6),
+        ("A = [1]\nB = A\nB += [7]\nBATCH_SIZE = A[1]", 7),
+        ("A = {'b': 1}\nB = A\nB |= {'b': 7}\nBATCH_SIZE = A['b']", 7),
+        ("A = [1]\nB = A[:]\nB += [7]\nBATCH_SIZE = len(A)", 1),
+        ("A = [1]\nA += (7,)\nBATCH_SIZE = A[1]", 7),
+        ("import conf\nfrom conf import SIZES\nconf.SIZES.append(9)\nBATCH_SIZE = SIZES[-1]", 9),
+        ("import json\nD = {'b': 8}\nTEXT = json.dumps(D)\njson.dumps(D)\nBATCH_SIZE = D['b']", 8),
+        ("from json import dumps\nD = {'b': 8}\nTEXT = dumps(D)\nBATCH_SIZE = D['b']", 8),
+        ("exec('X = 2', {})\nBATCH_SIZE = 8", 8),
+        ("MODES = ['inference']\nT = {}\nfor m in MODES:\n    T[m] = len(m) // 1\nBATCH_SIZE = len(MODES)", 1),
+        ("D = {'b': 8}\nclass C:\n    n = 3\nD.update(open('x'))\nBATCH_SIZE = C.n", 3),
+        ("A = []\nA.append(A)\nA.append(open('x'))\nBATCH_SIZE = 2", 2),
     ],
 )
 def test_constants_are_worked_out_without_running_the_file(tmp_path: Path, text: str, batch_size: int) -> None:
@@ -394,10 +405,28 @@ def test_parameters_modes_and_words_are_worked_out_too(tmp_path: Path) -> None:
         ("globals()['BATCH_SIZE'] = 8", 1),
         ("exec('BATCH_SIZE = 8')", 1),
         ("try:\n    BATCH_SIZE = 2\nexcept ImportError:\n    BATCH_SIZE = 4", 1),
+        ("A = 8\nexec(open('x').read())\nBATCH_SIZE = A", 3),
+        ("BATCH_SIZE = 8\neval('f()')", 2),
+        ("BATCH_SIZE = 8\nfor k in 'ab':\n    globals()[k] = 1", 2),
+        ("import sys\nBATCH_SIZE = 8\nsetattr(sys.modules[__name__], 'BATCH_SIZE', 16)", 3),
+        ("import sys\nBATCH_SIZE = 8\nsys.modules[__name__].BATCH_SIZE = 16", 3),
+        ("BATCH_SIZE = 8\ndef f(): exec('BATCH_SIZE = 16', globals())\ndef g(): f()\ng()", 4),
+        ("A = [8]\nB = A\nB.append(open('x'))\nBATCH_SIZE = A[0]", 4),
+        ("A = [8]\nB = {'a': A}\nB['a'].insert(0, open('x'))\nBATCH_SIZE = A[0]", 4),
+        ("A = [8]\nB = A\nB += open('x')\nBATCH_SIZE = len(A)", 4),
+        ("D = {'b': 8}\nE = D\nE['b'] = open('x')\nBATCH_SIZE = D['b']", 4),
+        ("D = {'b': 8}\nfor x in (D,):\n    x['b'] = 16\nBATCH_SIZE = D['b']", 4),
+        ("D = {'b': 8}\ndef double(): D['b'] = 16\ndouble()\nBATCH_SIZE = D['b']", 4),
+        ("D = {'b': 8}\ndef double(d): d['b'] = 16\nX = double(d=D)\nBATCH_SIZE = D['b']", 4),
+        ("import random\nA = [8, 16]\nrandom.shuffle(A)\nBATCH_SIZE = A[0]", 4),
+        ("import conf\nD = {'b': 8}\nconf.grow(D)\nBATCH_SIZE = D['b']", 4),
+        ("from conf import grow\nD = {'b': 8}\nX = grow(D)\nBATCH_SIZE = D['b']", 4),
+        ("from somewhere import grow\nD = {'b': 8}\ngrow(D)\nBATCH_SIZE = D['b']", 4),
     ],
 )
 def test_a_computed_batch_size_is_never_taken_for_one(tmp_path: Path, text: str, line: int) -> None:
     (tmp_path / "mine.py").write_text(f"{text}\n{BODY}")
+    (tmp_path / "conf.py").write_text("def grow(d): d['b'] = 16\n")
     name = str(tmp_path / "mine.py")
     with pytest.raises(BadInputError, match=rf"mine\.py, line {line}: BATCH_SIZE is computed .*--batch-size 8"):
         parse_request(SearchRequest(workload=WorkloadSpec(words=(name,))), stores=False)
@@ -438,6 +467,8 @@ def test_an_option_of_models_is_refused_where_it_means_nothing(tmp_path: Path) -
         ("import os\nPARAMS = {'n': os.cpu_count()}", "line 2: PARAMS is computed (PARAMS = {'n': os.cpu_count()})"),
         ("PARAMS = {'n': 1}\nfor k in PARAMS:\n    PARAMS = {}", "line 2: PARAMS is computed"),
         ("MODES = tuple(m for m in ('inference',))", "line 1: MODES is computed"),
+        ("PARAMS = {}\nMODE = 'x'\nexec(MODE)", "run the file to read it; write its value below that line"),
+        ("P = {'n': 1}\nPARAMS = P\nP['n'] = open('x')", "line 3: PARAMS is computed"),
         ("async def build(): pass", "line 1: build() is async; write def build("),
         ("class Net:\n    def build(self): pass", "line 2: build() is not a function of the module; move it out"),
     ],

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import os
 import re
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 Threads = Dict[str, Tuple[str, str]]
 """Thread id -> (name, CPUs that it may run on, as the kernel lists them)."""
@@ -18,6 +19,31 @@ Threads = Dict[str, Tuple[str, str]]
 _OPENMP = re.compile(r"/lib(iomp5|gomp|omp)[^/]*\.so[^/]*$")
 _MALLOC = re.compile(r"/lib(jemalloc|tcmalloc)[^/]*\.so[^/]*$")
 _LOG_BYTES = 1 << 20
+
+
+def variables() -> Dict[str, str]:
+    """Return the environment as libraries see it: os.environ does not show what os.putenv and C code change."""
+    block = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    entries: List[bytes] = []
+    while block and block[len(entries)] is not None:  # it ends with a null pointer
+        entries.append(block[len(entries)])
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, _, value in pairs}
+
+
+def changed_variables(before: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """Return the variables that are no longer what they were, with their values; None of those that were removed."""
+    now = variables()
+    return {name: now.get(name) for name in {**before, **now} if before.get(name) != now.get(name)}
+
+
+def affinities() -> FrozenSet[str]:
+    """Return the different sets of CPUs that threads of this process may run on."""
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # a thread may end in between
+            found.add(spans(os.sched_getaffinity(int(task))))
+    return frozenset(found)
 
 
 def threads() -> Threads:

@@ -20,6 +20,9 @@ ITEM_FILES = (
 )  # files that hold items; of all others the bytes are one, but of TFRecords
 # A TFRecord: of each record its length (8 bytes), the checksum of that (4), its bytes, and their checksum (4).
 _HEAD, _TAIL = 12, 4
+_HEAD_BYTES = 1 << 16
+_LINES = (".txt", ".csv", ".tsv", ".text")
+_ENCODED = re.compile(rb'"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)')  # how JPEG, PNG, GIF and WebP begin in base64
 # What is no file and looks like one: a single word with an ending or a slash, or whatever ends as files do.
 _FILE_NAME = re.compile(
     r"\S+\.[a-z][a-z0-9]{1,4}|\S*/\S*"
@@ -68,7 +71,9 @@ def items_of(described: Report, dtype_of: DtypeOf) -> Any:
             described,
             "its items have the shape %s, and the model takes %s"
             % (shape_text(list(items.shape[1:])), shape_text(wanted)),
-            "give an item, or a batch of items",
+            "transpose them, as the dimensions are in another order"
+            if sorted(items.shape[1:]) == sorted(wanted)
+            else "give an item, or a batch of items",
         )
     return items
 
@@ -99,11 +104,11 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
-        is_pickle = "object" in str(error).lower() and suffix in (".npy", ".npz")
-        advice = (
-            "save plain numbers or text: array.astype(float) or array.astype(str)" if is_pickle else "write it again"
-        )
-        raise refused(described, "it cannot be read: %s" % error, advice) from error
+        if suffix in (".npy", ".npz") and "bject" in str(error):  # NumPy has several words for it
+            plain = "S" if kind == "string" else kind
+            advice = "save it with a plain type: np.save(file, array.astype('%s'))" % plain
+            raise refused(described, "it holds Python objects, which are not loaded", advice) from error
+        raise refused(described, "it cannot be read: %s" % error, "write it again") from error
     return typed(described, items, dtype_of)
 
 
@@ -131,6 +136,19 @@ def is_one_item(path: str) -> bool:
             return not is_record(file.read(_HEAD))
     except OSError:  # which is reported when it is read whole
         return True
+
+
+def file_text(path: str) -> str:
+    """Return in words what of a file for an input of strings may be meant otherwise: its lines, or base64 in it."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not path.lower().endswith(ITEM_FILES) and is_one_item(path):
+        is_text = path.lower().endswith(_LINES) and head.count(b"\n", 0, -1)
+        lines = " of several lines (a .jsonl file has an item a line)" if is_text else ""
+        return ", %d bytes as one item%s" % (os.path.getsize(path), lines)
+    if _ENCODED.search(head) and b'"b64"' not in head:
+        return ', base64 as it stands ({"b64": …} feeds the bytes)'
+    return ""
 
 
 def is_record(begin: bytes) -> bool:
@@ -262,10 +280,13 @@ def json_value(described: Report, item: Any) -> Any:
     if isinstance(item, dict) and list(item) != ["b64"]:
         key = next((name for name in (described["known_as"], *item) if name in item), None)
         if key is None or (len(item) > 1 and key != described["known_as"]):
+            as_text = (
+                "; if an object itself is the text, write it as a string" if described["dtype"] == "string" else ""
+            )
             raise refused(
                 described,
                 "its objects have no key '%s', but %s" % (described["known_as"], shortened(", ".join(item)) or "none"),
-                "rename the key to the input's name, or write the items alone",
+                "rename the key to the input's name, or write the items alone" + as_text,
             )
         item = item[key]
     encoded = item.get("b64") if isinstance(item, dict) else None
@@ -293,6 +314,7 @@ def stacked(described: Report, items: Any) -> Any:
     array = array[None] if rank is not None and array.ndim == rank else array
     if array.ndim == 0 or not len(array) or (rank is not None and array.ndim != 1 + rank):
         expected = "an item" if rank is None else "an item of %d dimensions" % rank
+        expected += " (of a grey image: array[..., None])" if (array.ndim, rank) == (2, 3) else ""
         raise refused(
             described,
             "it has the shape %s" % shape_text(list(array.shape)),

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Dict, List
 
-from . import inputs
+from . import effective, inputs
 from .adapter import Adapter
 
 OWN_SETTINGS = "own_settings.json"  # beside an exported model
@@ -24,9 +24,9 @@ def export(spec: Report, framework: Adapter) -> None:
     has_code = spec["kind"] == "python"
     if has_code:
         framework.load()  # what that sets is not the workload's
-    before = dict(os.environ)
+    before = effective.variables()
     framework.export(spec)
-    variables = {name: value for name, value in os.environ.items() if has_code and before.get(name) != value}
+    variables = effective.changed_variables(before) if has_code else {}
     threads: Dict[str, int] = getattr(framework, "own_threads", dict)() if has_code else {}
     with open(os.path.join(spec["folder"], OWN_SETTINGS), "w", encoding="utf-8") as file:
         constants = inputs.CONSTANTS.get(spec["workload"], {})

@@ -36,7 +36,7 @@ import re
 from math import prod
 from typing import Any, Dict, List, Optional, Sequence
 
-from .given import DtypeOf, batch_of_items, is_one_item, items_of, shortened, strings
+from .given import DtypeOf, batch_of_items, file_text, items_of, shortened, strings
 from .shapes import item_shape
 
 SEED = 20160627
@@ -199,8 +199,7 @@ def values_text(described: Report) -> str:
         if "file" not in given:
             return "= %s" % shortened(given["text"])
         name = os.path.basename(given["file"])
-        is_whole = described["dtype"] == "string" and is_one_item(given["file"])
-        return "from %s%s" % (name, ", %d bytes as one item" % os.path.getsize(given["file"]) if is_whole else "")
+        return "from %s%s" % (name, file_text(given["file"]) if described["dtype"] == "string" else "")
     if described["dtype"] == "string":
         return "= text of %d words" % len(TEXT.split())
     if "constant" in filled:

@@ -23,7 +23,7 @@ import os
 import re
 import sys
 import traceback
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional
 
 from . import adapter, arrivals, blame, callers, device, effective, environment, inputs, own_settings
 from .adapter import Adapter
@@ -76,7 +76,7 @@ class LoadedWorkload:
         """Import the framework, start its threads and load the model; `facts` tell what that took."""
         started = CLOCK()
         framework.load()
-        imported, alone = CLOCK(), effective.threads()
+        imported, alone, variables = CLOCK(), effective.threads(), effective.variables()
         self.device = device
         self.learns = spec["mode"] == inputs.TRAINING
         self.n_callers = spec["streams"]
@@ -90,6 +90,10 @@ class LoadedWorkload:
         self.model.start()
         context, after = CLOCK(), effective.threads()
         self.model.load()
+        changed = effective.changed_variables(variables)
+        # What a setting sets was there before; what else code sets may be secret, and is not kept with a study.
+        self.own_variables = {name: value for name, value in changed.items() if name in variables}
+        self.affinities: FrozenSet[str] = frozenset()
         self.trained = False
         self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
         # What the threads and their masks are is told once steps have run.
@@ -99,7 +103,12 @@ class LoadedWorkload:
         """Return what has taken effect of the setting."""
         log = effective.own_log(self.since)
         state = dict(effective.state(*self.thread_snapshots, log), given=self.given_cpus)
-        return dict(state, **self.model.state(log))
+        self.affinities |= effective.affinities()
+        return dict(state, variables=self.own_variables, **self.model.state(log))
+
+    def state_if_moved(self) -> Optional[Report]:
+        """Return the state anew if a thread may run on other CPUs than any could before; None if none may."""
+        return None if effective.affinities() <= self.affinities else self.state()
 
     def prepare(self, batch_size: int) -> tuple[Callers, Report, Check]:
         """Return (callers, facts, check): the callers run the workload on inputs that are already there.
@@ -289,7 +298,9 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
-            send(dict(callers.report_of(timed), report="slice", memory_bytes=workload.memory_bytes()))
+            report = dict(callers.report_of(timed), report="slice", memory_bytes=workload.memory_bytes())
+            moved = workload.state_if_moved()
+            send(report if moved is None else dict(report, effective=moved))
 
 
 class CpusLostError(Exception):

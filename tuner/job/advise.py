@@ -190,6 +190,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         quota=kind.quota,
         runtime=job.build.title,
         features=features,
+        inputs=job.inputs,
         machine_known=host_of(job.machine) in last.coverage.hosts,
         outside=tuple(dict.fromkeys(outside)),
         rules=RulesOrigin(file=str(place), created=rules.provenance.created, studies=rules.provenance.n_studies),

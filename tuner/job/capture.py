@@ -199,7 +199,7 @@ def quick_capture(
 
 
 def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents) -> Capture:
-    tell_outputs(job.seen_outputs, events.notice)
+    tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
     subject = job.subject
     return Capture(
         machine=subject.machine,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import inherited
+from tuner.child.outputs import text_of
 from tuner.devices import cpu
 from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
@@ -139,6 +140,8 @@ class Job:
             self.seen_outputs.setdefault(str(setting.batch_size), facts.outputs)
         own = setting if member is None else self.space.member_setting(setting, member)
         self.see(deployment, facts)
+        if self.seen.not_finite is None and setting == self.space.reference:
+            self.seen.not_finite = text_of(facts.not_finite)
         return unapplied(self.auditor.audit(own, deployment, facts.effective))
 
     def see(self, deployment: Deployment, facts: ReadyReport) -> None:
@@ -180,6 +183,7 @@ class Job:
             folder=self.workload.path,
             deadline_s=self.deadline_s,
             energy_j=self.energy_j,
+            see_pinned=lambda pinned, deployment: self.seen.see(pinned, deployment, self.machine),
         )
         run = command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
         if len(run.metrics) > 1:

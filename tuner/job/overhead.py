@@ -103,7 +103,7 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
             events.notice("interrupted: what was measured until now is shown")
     _check_any(rows)
     job = next(iter(jobs.values()))
-    tell_outputs(job.seen_outputs, events.notice)
+    tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
     result = describe_overhead(
         rows,
         job.subject,

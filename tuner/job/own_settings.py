@@ -10,6 +10,7 @@ from typing import Any
 from tuner.child.own_settings import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Framework
+from tuner.space.auditing import changes
 from tuner.space.knob import Knob
 from tuner.space.space import Space
 from tuner.workload import pyfile
@@ -52,22 +53,26 @@ def check_own_settings(
         )
     if by_name or too_late:
         refused = by_name or too_late
-        values = " and ".join(f"{k.variable}={variables[str(k.variable)]}" for k in refused)
+        changed = {str(k.variable): variables[str(k.variable)] for k in refused}
         place = _place(workload.path, str(refused[0].variable))
         if by_name:
+            dead = " and ".join(k.name for k in by_name)
             raise BadInputError(
-                f"{place}: the workload itself sets {values}, so the values of {' and '.join(k.name for k in by_name)} "
-                "have no effect",
+                f"{place}: the workload itself {changes(changed)}, so the values of {dead} have no effect",
                 f"remove it: tftune sets {_variables(by_name)}",
             )
+        unset = [f"-u {name}" for name, value in changed.items() if value is None]
+        prefix = ["env", *unset] if unset else []
+        prefix += [f"{name}={value}" for name, value in changed.items() if value is not None]
         raise BadInputError(
-            f"{place}: the workload itself sets {values}, and a trial has imported {framework.title} before",
-            f"remove it, and set it for all trials: {values.replace(' and ', ' ')} tftune …",
+            f"{place}: the workload itself {changes(changed)}, and a trial has imported {framework.title} before",
+            f"remove it, and set it for all trials: {' '.join(prefix)} tftune …",
         )
     for name in sorted(variables.keys() - {knob.variable for knob in knobs}):
         if name.startswith(framework.timing_prefixes):
-            place = _place(workload.path, name)
-            notify(f"{place}: the workload itself sets {name}; if a trial reads it before, set it in the shell")
+            place, verb = _place(workload.path, name), "removes" if variables[name] is None else "sets"
+            do = "unset" if variables[name] is None else "set"
+            notify(f"{place}: the workload itself {verb} {name}; if a trial reads it before, {do} it in the shell")
 
 
 def _check_constants(workload: Workload, space: Space, constants: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
     batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         traced = trace(job, [batch_size], events=events)[batch_size]
-        tell_outputs(job.seen_outputs, events.notice)
+        tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
         return job, profile(traced, has_quota=job.machine.cpu_quota is not None)
 
 

@@ -84,6 +84,8 @@ class Conditions:
     """How the workload's own code has changed the CPUs of its processes, in words; empty where it has not."""
     unlike_cores: str = ""
     """How the cores of processes that ran side by side differ, in words; empty where they are alike."""
+    not_finite: str = ""
+    """Which outputs of the default hold NaN or infinite values, in words; empty where none do."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain data."""

@@ -46,6 +46,9 @@ THREADING = (
 Others, such as KMP_DUPLICATE_LIB_OK, KMP_WARNINGS, KMP_INIT_AT_FORK or OMP_STACKSIZE, may be what lets a program run.
 """
 
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
+_UNBOUND = ("false", "none", "disabled")  # as these variables say that threads are not bound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
@@ -62,6 +65,12 @@ class Binding:
     def binds(self, allowed: int) -> bool:
         """Return whether any thread is kept to fewer than all `allowed` CPUs."""
         return any(len(cpus) < allowed for cpus in self.cpus)
+
+
+def asks_to_bind(env: Mapping[str, str]) -> bool:
+    """Return whether variables ask OpenMP libraries to bind threads, and with them the main thread."""
+    values = [env[name].lower() for name in _BINDING if name in env]
+    return any(not value.endswith(_UNBOUND) for value in values)
 
 
 def bind(library: Path, env: Mapping[str, str], *, n_threads: int, cpus: str | None = None) -> Binding:

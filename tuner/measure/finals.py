@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.measure.agreement import only_not_finite
+from tuner.measure.agreement import Sample, moved_text, only_not_finite
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.passes import Live, long_ones, run_pass, waking
@@ -92,6 +92,8 @@ class Round:
     """Whether memory did not hold them together."""
     without_memory: set[str] = field(default_factory=set, compare=False)
     """The contenders whose processes found no memory; it is not stored."""
+    samples: dict[str, Sample] = field(default_factory=dict, compare=False)
+    """Some outputs of each contender, of those that do not compute at random; they are not stored."""
     not_finite: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """Of each contender with outputs that are NaN or infinite in part: see `tuner.trial.outcome.ReadyReport`."""
 
@@ -163,7 +165,7 @@ def _held(
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.max_resident):
         _run_group(order[at : at + plan.max_resident], launcher, plan, rng, result)
-    _refuse_strange_outputs(result)
+    _refuse_strange_outputs(result, contenders[0].names[0])
     return result
 
 
@@ -180,6 +182,8 @@ def _run_group(
             _fail(name, start.failure, start.process, result)
         if start.facts is not None:
             live[name] = Live(process=start.process, usual_s=[start.facts.step_s])
+            if start.facts.sample is not None:
+                result.samples[name] = start.facts.sample
             if start.facts.not_finite:
                 result.not_finite[name] = start.facts.not_finite
     once = long_ones(live, lambda _: plan.slice_s)
@@ -199,8 +203,11 @@ def _run_group(
                 result.memory[name] = peak
 
 
-def _refuse_strange_outputs(result: Round) -> None:
-    """Let contenders fail whose outputs are NaN or infinite in part, if another one's are finite."""
+def _refuse_strange_outputs(result: Round, first: str) -> None:
+    """Let contenders fail whose outputs are NaN or infinite in part, if another one's are finite.
+
+    Or if those of the `first` are so at other places.
+    """
     ran = list(result.slices)
     common = set.intersection(*(set(result.not_finite.get(name, {})) for name in ran)) if ran else set()
     for name in ran:
@@ -208,6 +215,15 @@ def _refuse_strange_outputs(result: Round) -> None:
         if strange is not None:
             del result.slices[name]
             result.failures[name] = f"{Status.INVALID}: {strange}, and another setting's are finite"
+    expected = result.samples.get(first) if first in result.slices else None
+    for name in list(result.slices):
+        sample = result.samples.get(name)
+        if expected is None or sample is None or sample["inputs"] != expected["inputs"]:
+            continue
+        moved = moved_text(expected, sample, than=f"those of {first}")
+        if moved is not None:
+            del result.slices[name]
+            result.failures[name] = f"{Status.INVALID}: {moved}"
 
 
 def _fail(name: str, failure: TrialFailure, process: Process, result: Round) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from tuner.child.outputs import text_of
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure import interruption
+from tuner.trial.outcome import Slice
 from tuner.workload.feed import InputFacts
 
 _STEAL = 0.02
@@ -46,6 +47,7 @@ class Code(StrEnum):
     UNPROVEN_LIMIT = "unproven limit"
     FEW_DIGITS = "few digits"
     LEFT_OUT = "left out"
+    FAILED_RUNS = "failed runs"
     WRONG_WAY = "wrong way"
     PER_STEP = "per step"
     COUNTS = "several numbers"
@@ -87,6 +89,7 @@ ADVICE = {
     Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
     Code.FEW_DIGITS: "let the command print more digits: no longer --time-budget can replace them",
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
+    Code.FAILED_RUNS: "each was repeated, and does not count: find out why the command fails now and then",
     Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
@@ -139,6 +142,9 @@ class MeasurementWarning:  # the field's own word; the builtin is not used here
 def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     """Return what the machine did that makes figures less believable."""
     warnings = seen_warnings(conditions.pinned, conditions.unlike_cores)
+    if conditions.not_finite:
+        observation = f"{conditions.not_finite}, under the default"
+        warnings.append(MeasurementWarning(code=Code.NOT_FINITE, observation=observation))
 
     def add(code: Code, text: str) -> None:
         warnings.append(MeasurementWarning(code=code, observation=text))
@@ -194,6 +200,16 @@ def output_warnings(not_finite: Iterable[Mapping[str, Mapping[str, int]]]) -> li
         if counts:
             return [MeasurementWarning(code=Code.NOT_FINITE, observation=f"{text_of(counts)}, under every setting")]
     return []
+
+
+def run_warnings(slices: Iterable[Slice]) -> list[MeasurementWarning]:
+    """Return how often runs of a command failed that were repeated, and why the last one did."""
+    n_runs, failed = 0, list[str]()
+    for each in slices:
+        n_runs += each.n_steps + len(each.failed)
+        failed += each.failed
+    text = f"{len(failed)} of {n_runs} runs failed, the last one with: {failed[-1]}" if failed else ""
+    return [MeasurementWarning(code=Code.FAILED_RUNS, observation=text)] if failed else []
 
 
 def input_warnings(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.paths import shipped_rules
-from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
+from tuner.report.card import Answer, Card, comparison_card, input_rows, interval, speed_up
 from tuner.report.emit import Format
 from tuner.report.layout import ratio_text
 from tuner.report.result.recommendation import RecommendationResult
@@ -39,6 +39,7 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         rows.append(("But", f"in a study of this model {what}: {over_default(counter_example)}"))
     rows += [("" if i else "Proof", text) for i, text in enumerate(_proof(result))]
     rows.append(("Valid", f"{_place(result)}, {result.mode}; measure again elsewhere"))
+    rows += input_rows(result.inputs)
     unknown = [] if result.machine_known else ["this machine: no study behind these rules was made on it"]
     rows += [("" if i else "Unknown", text) for i, text in enumerate([*unknown, *result.outside])]
     if is_kept:

@@ -23,6 +23,7 @@ from tuner.measure.warning import (
     input_warnings,
     merge,
     output_warnings,
+    run_warnings,
 )
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
@@ -195,7 +196,8 @@ def number_warnings(
     if len(known) > 1 and all(len(each) == 1 for each in counts.values()) and known[-1] < _COUNTED:
         printed = f"a run prints {known[0]:g} numbers under one setting and {known[-1]:g} under another"
         texts[Code.COUNTS] = f"{printed}, and only their median counts"
-    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
+    warnings = [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
+    return warnings + run_warnings(each for r in rounds for slices in r.slices.values() for each in slices)
 
 
 def unseen_warnings(
@@ -350,7 +352,8 @@ def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
         warnings.append(
             MeasurementWarning(code=Code.ALONE, observation=plural(sum(1 for t in trials if t.alone), "trial"))
         )
-    return warnings + _of_interruptions([each for t in trials for each in t.interruptions])
+    slices = [each for t in trials for turn in t.turns for each in turn.slices]
+    return warnings + run_warnings(slices) + _of_interruptions([each for t in trials for each in t.interruptions])
 
 
 def _of_interruptions(interruptions: Sequence[Interruption]) -> list[MeasurementWarning]:

@@ -65,12 +65,19 @@ def pinned(effective: Effective) -> str | None:
     before, main = parse_list(effective["mask"]), parse_list(effective["main"])
     everyone = frozenset().union(*map(parse_list, effective["masks"]))
     for cpus in (before, everyone):
-        if cpus - given:
-            return f"the workload itself lets the process use {_cpus(cpus)}, and it was given {_cpus(given)}"
-        if cpus < given:
-            return f"the workload itself pins the process to {_cpus(cpus)}, {len(cpus)} of {len(given)} CPUs"
+        if (moved := moved_text(cpus, given)) is not None:
+            return moved
     if main < given and not binds_threads(effective):
         return f"the workload itself pins the main thread to {_cpus(main)}, {len(main)} of {len(given)} CPUs"
+    return None
+
+
+def moved_text(cpus: frozenset[int], given: frozenset[int]) -> str | None:
+    """Return in words that a process may use other CPUs than it was given, None if it may use these."""
+    if cpus - given:
+        return f"the workload itself lets the process use {_cpus(cpus)}, and it was given {_cpus(given)}"
+    if cpus < given:
+        return f"the workload itself pins the process to {_cpus(cpus)}, {len(cpus)} of {len(given)} CPUs"
     return None
 
 
@@ -84,6 +91,12 @@ def binds_threads(effective: Effective) -> bool:
 
 def _cpus(cpus: frozenset[int]) -> str:
     return f"CPU{'' if len(cpus) == 1 else 's'} {format_list(cpus)}"
+
+
+def changes(variables: Mapping[str, str | None]) -> str:
+    """Return in words what code does to variables of its environment: their values, None of those that it removes."""
+    words = [f"removes {name}" if value is None else f"sets {name}={value}" for name, value in variables.items()]
+    return " and ".join(words)
 
 
 def malloc(case: AuditCase) -> AuditAnswer:

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.machine.conditions import Conditions
 from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine
-from tuner.space.auditing import AuditCase, Effective
+from tuner.space.auditing import AuditCase, Effective, changes
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -35,11 +35,12 @@ class Seen:
     """What processes were seen to be besides their settings, in words; empty where nothing was.
 
     `pinned` is how they have changed the CPUs that they were given, `unlike_cores` how the cores of those that ran
-    side by side differ.
+    side by side differ. `not_finite` is which outputs of the default hold NaN or infinite values, None before one ran.
     """
 
     pinned: str = ""
     unlike_cores: str = ""
+    not_finite: str | None = None
 
     def see(self, pinned: str | None, deployment: Deployment, machine: Machine) -> None:
         """Take note of how a process has changed its CPUs, and of what it and those beside it were given."""
@@ -50,7 +51,7 @@ class Seen:
 
     def added_to(self, conditions: Conditions) -> Conditions:
         """Return conditions with what was seen."""
-        return replace(conditions, pinned=self.pinned, unlike_cores=self.unlike_cores)
+        return replace(conditions, pinned=self.pinned, unlike_cores=self.unlike_cores, not_finite=self.not_finite or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +81,13 @@ class Auditor:
         findings = []
         for name, value in setting.items:
             each = self.catalogue.knobs[name]
-            if each.audit is not None and deployment.holds(each.carrier.deploy(value, self.libraries)):
+            deployed = each.carrier.deploy(value, self.libraries)
+            if each.audit is not None and deployment.holds(deployed):
                 answer, evidence = each.audit(case)
+                now = effective.get("variables", {})  # a command, and a process of an earlier version, report none
+                changed = {key: now[key] for key in deployed.env if key in now and now[key] != deployment.env.get(key)}
+                if changed and not answer:
+                    answer, evidence = False, f"the workload itself {changes(changed)}; {evidence}"
                 findings.append(Finding(knob=name, value=value, answer=answer, evidence=evidence))
         return findings
 

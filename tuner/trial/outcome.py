@@ -86,6 +86,8 @@ class Slice:
     unit: str = ""
     n_left_out: int = 0
     """How many numbers that a command printed were 0 or not finite."""
+    failed: tuple[str, ...] = ()
+    """Why runs of a command failed, which were repeated."""
     resumed: bool = False
     window_s: float | None = None
     energy_j: float | None = None
@@ -161,6 +163,7 @@ class Slice:
             resolution=data.get("resolution", 0.0),
             unit=data.get("unit", ""),
             n_left_out=data.get("n_left_out", 0),
+            failed=tuple(data.get("failed", ())),
             resumed=bool(data.get("resumed", False)),
             window_s=data.get("window_s"),
             energy_j=data.get("energy_j"),
@@ -177,6 +180,7 @@ class Slice:
         data |= {"metrics": list(self.metrics), "resolution": self.resolution} if self.metrics else {}
         data |= {"unit": self.unit} if self.unit else {}
         data |= {"n_left_out": self.n_left_out} if self.n_left_out else {}
+        data |= {"failed": list(self.failed)} if self.failed else {}
         data |= {"window_s": self.window_s} if self.window_s is not None else {}
         data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}
         return data | ({"resumed": True} if self.resumed else {})
@@ -194,6 +198,7 @@ def joined(before: Slice, after: Slice) -> Slice:
         metrics=before.metrics + after.metrics,
         resolution=max(before.resolution, after.resolution),
         n_left_out=before.n_left_out + after.n_left_out,
+        failed=before.failed + after.failed,
         energy_j=joules,
     )
 

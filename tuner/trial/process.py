@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -109,6 +111,8 @@ class ChildProcess:
         self._exit: ExitStatus | None = None
         self._lifeline_cut = False
         self._last_words = ""
+        self.is_log_cut = False
+        """Whether more was printed than is kept."""
         self._paused = self._resumed = False
         self._facts: ReadyReport | None = None
         self.peak_memory_bytes: int | None = None
@@ -149,11 +153,15 @@ class ChildProcess:
         """Wait for the `ready` report; the deadline counts from the launch."""
         report = self.report("ready", since_s=self._launched_s)
         facts = ReadyReport.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
+        self._audit(facts)
+        self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
+        return facts
+
+    def _audit(self, facts: ReadyReport) -> None:
+        """Raise TrialFailure if the setting does not hold in the process."""
         problem = self._applied(facts) if self._applied is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
-        self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
-        return facts
 
     def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Let the loaded model go on with another batch size, and wait until it is warm again."""
@@ -188,6 +196,9 @@ class ChildProcess:
         energy_after_j = self._energy_j()
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
+        if self._facts is not None and "effective" in report:  # threads have moved to other CPUs
+            self._facts = replace(self._facts, effective=report["effective"])
+            self._audit(self._facts)
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
 
@@ -240,10 +251,14 @@ class ChildProcess:
             raise self._failure(Status.FAILED, f"the process reported '{actual_kind}' instead of '{kind}'")
         return report
 
-    def finish(self) -> ExitStatus:
-        """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
-        left_s = self._launched_s + self.deadline_s - time.monotonic()
-        if not select.select([self._status], [], [], max(0.0, left_s))[0]:
+    def finish(self, *, look_after_s: float = math.inf, look: Callable[[], object] = lambda: None) -> ExitStatus:
+        """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails.
+
+        `look` is called once after `look_after_s` (s), if the process still runs then.
+        """
+        if look_after_s < self.deadline_s and not self._has_ended(look_after_s):
+            look()
+        if not self._has_ended(self._launched_s + self.deadline_s - time.monotonic()):
             raise self._failure(Status.TIMEOUT, f"still running after {self.deadline_s:g} s")
         ended = self.close()
         if ended.returncode != 0:
@@ -294,6 +309,7 @@ class ChildProcess:
 
     def _read_log(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
+        self.is_log_cut = size > self._log_bytes
         self._log.seek(max(0, size - self._log_bytes))
         return self._log.read().decode(errors="replace")
 
@@ -327,6 +343,10 @@ class ChildProcess:
             line += byte
         status: dict[str, Any] = json.loads(line)
         return status
+
+    def _has_ended(self, within_s: float) -> bool:
+        """Return whether the process ends within a time (s)."""
+        return bool(select.select([self._status], [], [], max(0.0, within_s))[0])
 
     def _ended(self) -> TrialFailure:
         """Return the failure of a worker that ended before it reported."""

@@ -6,17 +6,23 @@ it is slower than a run.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.child.inputs import shortened
 from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
+from tuner.machine.affinity import cpus_in_use
+from tuner.machine.cpulist import parse_list
 from tuner.machine.exits import last_words
+from tuner.machine.openmp import asks_to_bind
+from tuner.machine.topology import read_mask
+from tuner.space.auditing import moved_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.meter import EnergyMeter, metered, no_meter
@@ -30,6 +36,8 @@ from tuner.workload.units import NoNumberError
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "MemoryError")
 """What programs print where memory runs out: codes of CUDA, and the exceptions of PyTorch, NumPy and Python."""
+_REPEATS = 2  # of a run that fails, once another has succeeded: what fails more often does so under its setting
+_SHORT_S = 10.0  # of the very first run: whoever waits for a long one wants to know at once that it fails
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
 
@@ -44,6 +52,8 @@ class CommandLauncher:
     energy_j: EnergyMeter = no_meter
     typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
+    see_pinned: Callable[[str, Deployment], None] = lambda *_: None
+    """Takes note, in words, that a run used other CPUs than its deployment gives it."""
     first: Reading | None = None
     """What its first run printed, to whose unit the numbers of all runs are converted."""
 
@@ -70,7 +80,7 @@ class CommandLauncher:
         words = self.command.filled(setting.to_dict())
         if deployment.cpus is not None:
             words = ["taskset", "-c", deployment.cpus, *words]
-        return CommandProcess(self, words, self.base_env | dict(deployment.env))
+        return CommandProcess(self, words, deployment)
 
     def now(self) -> float:
         """Return the monotonic clock."""
@@ -80,11 +90,16 @@ class CommandLauncher:
 class CommandProcess:
     """A command with one setting, which runs when a slice is asked for."""
 
-    def __init__(self, launcher: CommandLauncher, words: list[str], env: dict[str, str]) -> None:
+    def __init__(self, launcher: CommandLauncher, words: list[str], deployment: Deployment) -> None:
         self._launcher = launcher
         self._words = words
-        self._env = env
+        self._deployment = deployment
+        self._env = launcher.base_env | dict(deployment.env)
+        # A setting that binds threads may bind all that there are to few CPUs.
+        self._is_seen = asks_to_bind(self._env)
+        self._run_s = launcher.typical_run.elapsed_s / launcher.typical_run.n_steps
         self._running: ChildProcess | None = None
+        self._printed = ""
         self._exit = ExitStatus(returncode=None, peak_memory_bytes=None)
 
     @property
@@ -118,13 +133,14 @@ class CommandProcess:
         """Run the command, and again until `duration_s` has passed; raises TrialFailure."""
         runs_s: list[float] = []
         readings: list[Reading] = []
+        failed: list[str] = []
         before_j = self._launcher.energy_j()
         began_s = now_s = time.monotonic()
         while not runs_s or now_s - began_s < duration_s:
-            readings.append(self._run())
-            after_s = time.monotonic()
-            runs_s.append(round(after_s - now_s, 7))
-            now_s = after_s
+            reading, self._run_s = self._repeated_run(failed)
+            readings.append(self._in_one_unit(reading))
+            runs_s.append(round(self._run_s, 7))
+            now_s = time.monotonic()
         runs = Slice(
             start_s=began_s,
             elapsed_s=now_s - began_s,
@@ -134,20 +150,35 @@ class CommandProcess:
             resolution=resolution_of((statistics.median(each.values), each.resolution) for each in readings),
             unit=readings[0].unit,
             n_left_out=sum(each.n_left_out for each in readings),
+            failed=tuple(failed),
         )
         return metered(runs, before_j, self._launcher.energy_j())
 
-    def _run(self) -> Reading:
-        """Run the command once and return the numbers that it printed, in the unit of the first run."""
-        process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
+    def _repeated_run(self, failed: list[str]) -> tuple[Reading, float]:
+        """Run the command until a run succeeds; return its numbers, and how long it took (s).
+
+        Why others failed is added to `failed`. Raises TrialFailure if too many fail in a row, and at once for lack of
+        time or memory. Before any run of the launcher has succeeded, only a short one is repeated, once.
+        """
+        for n_failed in itertools.count(1):
+            began_s = time.monotonic()
+            try:
+                return self._run(), time.monotonic() - began_s
+            except TrialFailure as failure:
+                is_short = failure.status is Status.CRASHED and time.monotonic() - began_s < _SHORT_S
+                n_repeats = int(is_short) if self._launcher.first is None else _REPEATS
+                if not n_repeats or failure.status not in (Status.FAILED, Status.CRASHED):
+                    raise
+                if n_failed > n_repeats:
+                    message = f"{failure.message}; {n_failed} runs in a row failed"
+                    raise TrialFailure(failure.status, message, failure.log, hint=failure.hint) from failure
+                failed.append(shortened(failure.message, _KEPT_LINE))
+        raise AssertionError  # it counts for ever
+
+    def _in_one_unit(self, reading: Reading) -> Reading:
+        """Return the numbers of a run in the unit of the launcher's first one; raises TrialFailure."""
+        first = self._launcher.first = self._launcher.first or reading
         try:
-            ended = process.finish()
-            self._exit = ExitStatus(
-                returncode=ended.returncode,
-                peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
-            )
-            reading = self._launcher.command.read(process.log_tail())
-            first = self._launcher.first = self._launcher.first or reading
             reading = reading.in_unit(first.unit)
             if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
                 raise NoNumberError(
@@ -157,8 +188,26 @@ class CommandProcess:
                 )
             return reading
         except NoNumberError as error:
-            log = process.log_tail()[-_KEPT_LOG:]
-            raise TrialFailure(Status.FAILED, str(error), log, hint=error.hint) from error
+            raise TrialFailure(Status.FAILED, str(error), self._printed, hint=error.hint) from error
+
+    def _run(self) -> Reading:
+        """Run the command once and return the numbers that it printed."""
+        process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
+        try:
+            if self._is_seen:
+                ended = process.finish()
+            else:
+                ended = process.finish(look_after_s=self._run_s / 2, look=lambda: self._see(process))
+            self._exit = ExitStatus(
+                returncode=ended.returncode,
+                peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
+            )
+            printed = process.log_tail()
+            self._printed = printed[-_KEPT_LOG:]
+            return self._launcher.command.read(printed)
+        except NoNumberError as error:
+            cut = f"; of its output only the last {_LOG_BYTES >> 20} MiB are looked at" if process.is_log_cut else ""
+            raise TrialFailure(Status.FAILED, f"{error}{cut}", self._printed, hint=error.hint) from error
         except TrialFailure as failure:
             reason = shortened(last_words(failure.log), _KEPT_LINE)
             message = failure.message if reason in failure.message else f"{failure.message}: {reason}"
@@ -168,6 +217,15 @@ class CommandProcess:
         finally:
             process.close()
             self._running = None
+
+    def _see(self, process: ChildProcess) -> None:
+        """Look once which CPUs a run uses; what is too short to have used CPU time is looked at in the next run."""
+        cpus = cpus_in_use(process.guard_pid)
+        given = read_mask() if self._deployment.cpus is None else parse_list(self._deployment.cpus)
+        self._is_seen = bool(cpus)
+        pinned = moved_text(cpus, given) if cpus else None
+        if pinned is not None:
+            self._launcher.see_pinned(pinned, self._deployment)
 
     def _start(self, ends: PipeFds) -> subprocess.Popen[bytes]:
         return guarded(ends, self._words, self._env, folder=self._launcher.folder)

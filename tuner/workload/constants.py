@@ -7,13 +7,14 @@ come from modules of the same folder. What else a name may be bound to is `Compu
 from __future__ import annotations
 
 import ast
-import builtins
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from tuner.workload.effects import Effects, bound_names, effects_of, functions_of
 
 _MOST = 100_000  # of a number's bits, a text's characters or a list's elements
 _NUMBERS = (int, float)
@@ -61,10 +62,6 @@ class Namespace(dict[str, Any]):
     """The names of a module or a class, with their values."""
 
 
-_MUTATORS = {
-    "update", "append", "extend", "insert", "pop", "popitem", "clear", "setdefault", "remove", "sort", "reverse",
-}  # fmt: skip
-_SCOPES = {"globals", "vars", "locals"}
 _WANTED = ("BATCH_SIZE",)  # what has to be right even if a file binds it in ways of its own
 
 
@@ -77,78 +74,20 @@ def constants(tree: ast.Module, path: Path) -> Namespace:
     return _Reader(path.parent, frozenset({path.resolve()})).module(tree, path)
 
 
-def bound_names(statements: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names that statements bind in their own scope, inside of `if`, `try`, `with` and loops too."""
-    for node in statements:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-            continue
-        for each in _own_nodes(node):
-            if isinstance(each, ast.Import | ast.ImportFrom):
-                yield from (alias.asname or alias.name.partition(".")[0] for alias in each.names)
-            elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store | ast.Del):
-                yield each.id
-            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield each.name
-
-
-def changed_names(node: ast.stmt, writers: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the names whose values a statement changes in place, or may change by calls of functions.
-
-    `writers` are the names that functions of the module declare as global.
-    """
-    for each in _own_nodes(node):
-        match each:
-            case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
-                yield from (inner.id for inner in ast.walk(each) if isinstance(inner, ast.Name))
-                yield from _keys_of_globals(each)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in _MUTATORS:
-                yield name
-            case ast.Call(func=ast.Name(id="exec")) | ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=_)))):
-                yield from _WANTED if _writes_globals(each) else ()
-            case ast.Call(func=ast.Name(id=name), args=arguments) if not hasattr(builtins, name):
-                yield from (argument.id for argument in arguments if isinstance(argument, ast.Name))
-                yield from writers.get(name, ())
-
-
-def _keys_of_globals(target: ast.Subscript | ast.Attribute) -> Iterator[str]:
-    """Yield the name that is set by globals()["NAME"]."""
-    match target:
-        case ast.Subscript(value=ast.Call(func=ast.Name(id=function)), slice=ast.Constant(value=str(name))):
-            if function in _SCOPES:
-                yield name
-
-
-def _writes_globals(call: ast.Call) -> bool:
-    """Return whether a call may bind any name of the module: exec(...), or globals().update(...)."""
-    match call.func:
-        case ast.Attribute(value=ast.Call(func=ast.Name(id=function)), attr=method):
-            return function in _SCOPES and method in _MUTATORS
-    return True
-
-
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a statement and what it holds, without the inside of functions, classes and lambdas."""
-    yield node
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-        for child in ast.iter_child_nodes(node):
-            yield from _own_nodes(child)
-
-
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Reads modules of a folder; those in `being_read` import each other."""
 
     folder: Path
     being_read: frozenset[Path]
-    writers: dict[str, set[str]] = field(default_factory=dict)
-    """The names that functions of the module declare as global, by function."""
+    modules: dict[Path, Namespace] = field(default_factory=dict)
+    """Those of the folder that were read: a module is one, whoever imports it."""
+    functions: dict[str, Effects] = field(default_factory=dict)
+    """What calls of the module's own functions do, by function."""
 
     def module(self, tree: ast.Module, path: Path) -> Namespace:
         names = Namespace(__name__=path.stem, __file__=str(path))
-        for function in (each for each in tree.body if isinstance(each, ast.FunctionDef)):
-            declared = {name for each in ast.walk(function) if isinstance(each, ast.Global) for name in each.names}
-            self.writers[function.name] = declared
+        self.functions.update(functions_of(tree, lambda name: _is_ours(name, names)))
         self.run(tree.body, names)
         return names
 
@@ -165,7 +104,7 @@ class _Reader:
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
                     self.assign(node, [target], value, names)
                 case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                    names[name] = _combined(op, self.value(ast.Name(id=name), names), self.value(value, names))
+                    self.augment(name, op, self.value(value, names), names)
                 case ast.If(test=test, body=body, orelse=orelse):
                     self.run(body if self.value(test, names) else orelse, names)
                 case ast.ImportFrom() if node.module != "__future__":
@@ -178,18 +117,43 @@ class _Reader:
                 case ast.ClassDef(bases=[], keywords=[], decorator_list=[]):
                     inside = Namespace(names)
                     self.run(node.body, inside)
-                    names[node.name] = inside
-                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))) as call) if name in names:
-                    self.mutate(name, call, node, names)
+                    own = {name: value for name, value in inside.items() if names.get(name) is not value}
+                    names[node.name] = Namespace(own)
+                case ast.Expr(value=ast.Call(func=ast.Attribute()) as call):  # such as PARAMS.update(...)
+                    self.value(call, names)
                 case ast.AnnAssign() | ast.Expr(value=ast.Constant()) | ast.Pass():
                     pass
                 case _:
                     raise _Unknown
         except _Unknown:
-            for name in bound_names([node]):
-                names[name] = _computed(node)
-            for name in changed_names(node, self.writers):
-                names[name] = _computed(node)
+            self.lose(node, names, {*bound_names([node])})
+
+    def lose(self, node: ast.stmt, names: Namespace, bound: Collection[str] = ()) -> None:
+        """Leave unknown the names that a statement binds, and all whose values it may change, by whatever name."""
+        trusts_imports = isinstance(node, ast.Assign | ast.AnnAssign)
+        effects = effects_of(node, self.functions, lambda name: _is_ours(name, names), trusts_imports=trusts_imports)
+        lost = {*bound, *effects.bound}
+        if effects.binds_any:
+            lost |= {name for name, value in names.items() if not name.startswith("__") and _is_constant(value)}
+            lost |= {*_WANTED}
+        changed = [part for name in effects.changed for part in _parts(names.get(name))]
+        lost |= {
+            name for name, value in names.items() if any(part is each for part in _parts(value) for each in changed)
+        }
+        for name in lost:
+            names[name] = _computed(node)
+
+    def augment(self, name: str, op: ast.operator, value: Any, names: Namespace) -> None:
+        """Do what NAME += value does: what has parts is changed in place, under all of its names."""
+        old = self.value(ast.Name(id=name), names)
+        new = (
+            list(old) + list(value) if isinstance(old, list) and isinstance(op, ast.Add) else _combined(op, old, value)
+        )
+        if not isinstance(old, list | dict | set) or _size(new) > _MOST:
+            names[name] = new
+            return
+        old.clear()
+        old.extend(new) if isinstance(old, list) else old.update(new)
 
     def assign(self, node: ast.stmt, targets: list[ast.expr], value: ast.expr, names: Namespace) -> None:
         """Bind targets to a value; in a tuple each to its own."""
@@ -212,12 +176,12 @@ class _Reader:
             case ast.Name(id=name):
                 names[name] = value
             case ast.Subscript(value=ast.Name(id=name), slice=key) if isinstance(names.get(name), dict | list):
+                if isinstance(value, Computed):
+                    raise _Unknown
                 try:
                     names[name][self.value(key, names)] = value
-                except (_Unknown, TypeError, IndexError):
-                    names[name] = _computed(node)
-                if isinstance(value, Computed):
-                    names[name] = value
+                except (TypeError, IndexError):
+                    raise _Unknown from None
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if isinstance(names.get(name), Namespace):
                 names[name][attribute] = value
             case ast.Tuple(elts=elements) | ast.List(elts=elements) if isinstance(value, tuple | list):
@@ -229,14 +193,6 @@ class _Reader:
                 raise _Unknown
             case ast.Subscript() | ast.Attribute():
                 raise _Unknown
-
-    def mutate(self, name: str, call: ast.Call, node: ast.stmt, names: Namespace) -> None:
-        """Call a method of what a name is bound to, such as PARAMS.update(...)."""
-        if isinstance(names[name], dict | list) and not isinstance(names[name], Namespace):
-            try:
-                self.value(call, names)
-            except _Unknown:
-                names[name] = _computed(node)
 
     def import_from(self, node: ast.ImportFrom, names: Namespace) -> None:
         module = self.imported(node.module or "", node.level, names)
@@ -261,19 +217,24 @@ class _Reader:
         stem = folder.joinpath(*filter(None, name.split(".")))
         for path in (stem.with_suffix(".py"), stem / "__init__.py") if name else ():
             resolved = path.resolve()
+            if resolved in self.modules:
+                return self.modules[resolved]
             if resolved in self.being_read or not path.is_file():
                 continue
             try:
                 tree = ast.parse(path.read_bytes())
             except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
                 return None
-            return _Reader(self.folder, self.being_read | {resolved}).module(tree, path)
+            reader = _Reader(self.folder, self.being_read | {resolved}, self.modules)
+            self.modules[resolved] = reader.module(tree, path)
+            return self.modules[resolved]
         return None
 
     def value_or_computed(self, node: ast.expr, statement: ast.stmt, names: Namespace) -> Any:
         try:
             return self.value(node, names)
         except _Unknown:
+            self.lose(statement, names)
             return _computed(statement)
 
     def value(self, node: ast.expr, names: Namespace) -> Any:
@@ -362,6 +323,31 @@ class _Reader:
             value = self.value(each.value, names)
             found |= value if each.arg is None else {each.arg: value}
         return found
+
+
+def _is_ours(name: str, names: Namespace) -> bool:
+    """Return whether a function is code of the workload: neither Python's own, nor imported from elsewhere."""
+    value = names.get(name)
+    if isinstance(value, Computed):
+        return not value.text.startswith(("import ", "from "))
+    return isinstance(value, Namespace)
+
+
+def _is_constant(value: Any) -> bool:
+    return not isinstance(value, Computed | Namespace)
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return all that can be changed of a value, itself and what it holds; of a class or module what is in it."""
+    parts: dict[int, Any] = {}
+    waiting = list(value.values()) if isinstance(value, Namespace) else [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Namespace) or not isinstance(each, dict | list | tuple | set) or id(each) in parts:
+            continue
+        parts[id(each)] = each
+        waiting += each.values() if isinstance(each, dict) else each
+    return [each for each in parts.values() if not isinstance(each, tuple)]
 
 
 def _combined(op: ast.operator, left: Any, right: Any) -> Any:

@@ -34,7 +34,8 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
 from tuner.workload import reads
-from tuner.workload.constants import Computed, bound_names, constants
+from tuner.workload.constants import Computed, constants
+from tuner.workload.effects import bound_names
 
 INFERENCE, TRAINING = "inference", "training"
 MODES = (INFERENCE, TRAINING)
@@ -136,9 +137,10 @@ def _known(path: Path, names: Mapping[str, Any], name: str, default: Any) -> Any
     value = names.get(name, default)
     if not isinstance(value, Computed):
         return value
+    where = "" if value.text.startswith(name) else " below that line"
     raise BadInputError(
         f"{path}, line {value.line}: {name} is computed ({value.text}), and tftune does not run the file to read it",
-        f"write its value, e.g. {_EXAMPLES[name]}",
+        f"write its value{where}, e.g. {_EXAMPLES[name]}",
     )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tuner.workload.digits import SEPARATORS, mark_after, mark_before, two_dots, worth
-from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_time
+from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_time, no_match
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
@@ -132,10 +132,7 @@ def read(pattern: str, output: str) -> Reading:
         matches = list(re.finditer(pattern, lines, re.MULTILINE))
     numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
     if not numbers:
-        last = next((line.strip() for line in reversed(plain(output).splitlines()) if line.strip()), "")
-        shown = last if len(last) <= 100 else f"…{last[-99:]}"
-        printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
-        raise NoNumberError(f"no line of its output matches '{pattern}'{printed}")
+        raise no_match(pattern, plain(output))
     good = [each for each in numbers if isinstance(each, _Number)]
     if differing := two_dots(each.text for each in good):
         raise NoNumberError(
@@ -145,11 +142,9 @@ def read(pattern: str, output: str) -> Reading:
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
     if 2 * len(good) <= len(late) or not good:
         bad = [each for each in numbers if not isinstance(each, _Number)]
-        raise NoNumberError(
-            f"'{pattern}' matched {bad[-1] or 'nothing'} ({len(bad)} of {len(numbers)} numbers); "
-            "expected finite numbers above 0",
-            "let the pattern match the lines of the measurement alone",
-        )
+        found = f"'{pattern}' matched {bad[-1] or 'nothing'} ({len(bad)} of {len(numbers)} numbers)"
+        hint = "let the pattern match the lines of the measurement alone"
+        raise NoNumberError(f"{found}; expected finite numbers above 0", hint)
     readings = [Reading(values=(each.value,), resolution=each.resolution, unit=each.unit) for each in good]
     converted = [each.in_unit(readings[0].unit) for each in readings]
     ordered = sorted(converted, key=lambda each: each.values)

@@ -36,6 +36,7 @@ _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "st
 }
 
 _BINARY = re.compile(r"[kKMGT]i(?:[bB](?:its?|ytes?|ps)?)?")  # 1 GiB is 1024 MiB, and an item no binary tem
+_SHELL_TIME = re.compile(r"^real\s+([0-9]+m[0-9.,]+s)$", re.MULTILINE)  # as the shell's time prints it
 _RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
 
 
@@ -45,6 +46,16 @@ class NoNumberError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def no_match(pattern: str, lines: str) -> NoNumberError:
+    """Return the error of a pattern that matches no line of an output."""
+    last = next((line.strip() for line in reversed(lines.splitlines()) if line.strip()), "")
+    shown = last if len(last) <= 100 else f"…{last[-99:]}"
+    printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
+    timed = _SHELL_TIME.search(lines)
+    hint = "" if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
+    return NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
 
 
 def is_per_step(unit: str) -> bool:
@@ -113,9 +124,16 @@ def factor(unit: str, other: str) -> float:
     common = [root for root in own if root in others]
     if common:
         return own[common[0]] / others[common[0]]
+    if not unit or not other:
+        named = unit or other
+        raise NoNumberError(
+            f"numbers with different units: some have the unit {named}, and others have none",
+            f"let the command print {named} after each number under every setting, or let the pattern match {named}, "
+            f"e.g. ([0-9.]+) *{named}",
+        )
     over, bar, under = _parts(unit)
     inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
     raise NoNumberError(
-        f"numbers with different units, {unit or 'none'} and {other or 'none'}{inverse}",
+        f"numbers with different units, {unit} and {other}{inverse}",
         "let the command print one unit under every setting, or let the pattern match one unit alone",
     )

@@ -204,6 +204,7 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
     earlier = comparison.store.conditions
     if earlier is not None:  # what was measured then still counts
         seen.pinned, seen.unlike_cores = earlier.pinned, earlier.unlike_cores
+        seen.not_finite = earlier.not_finite or None
     recall(comparison)
     if not request.measures:
         for each in comparison.prepared:

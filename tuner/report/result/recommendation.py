@@ -15,6 +15,7 @@ from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.kind import Kind
 from tuner.rules.strata import StratumEvidence
 from tuner.study.subject import Values
+from tuner.workload.feed import InputFacts
 
 
 class RulesOrigin(Struct, frozen=True, kw_only=True):
@@ -77,6 +78,8 @@ class RecommendationResult(Applied, frozen=True, kw_only=True):
     quota: bool
     runtime: str
     features: Features
+    inputs: tuple[InputFacts, ...] = ()
+    """What tftune would feed to the model, and what its features are of; empty if the model makes its own inputs."""
     machine_known: bool
     outside: tuple[str, ...]
     rules: RulesOrigin
