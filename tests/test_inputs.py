@@ -300,9 +300,9 @@ def test_what_a_type_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(WorkloadError, match="none of its arrays is called 'x', but a, b"):
         described(model_input("x", "string", [None]), values=("x=many.npz",))
     np.save("objects.npy", np.array([b"a", b"b"], dtype=object))
-    with pytest.raises(WorkloadError, match="it cannot be read") as caught:
+    with pytest.raises(WorkloadError, match="it holds Python objects") as caught:
         described(model_input("x", "string", [None]), values=("x=objects.npy",))
-    assert caught.value.advice == "save plain numbers or text: array.astype(float) or array.astype(str)"
+    assert "array.astype('S')" in caught.value.advice
     with pytest.raises(WorkloadError, match="input 'x' has the type qint8"):
         described(model_input("x", "qint8", [None, 4]))
 

@@ -104,7 +104,7 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
-        if suffix in (".npy", ".npz") and "bject" in str(error):  # NumPy has several words for it
+        if any(words in str(error) for words in ("Object arrays", "Python objects")):  # NumPy's words for it
             plain = "S" if kind == "string" else kind
             advice = "save it with a plain type: np.save(file, array.astype('%s'))" % plain
             raise refused(described, "it holds Python objects, which are not loaded", advice) from error
