@@ -179,6 +179,15 @@ def test_what_gains_most_per_second_comes_first(space: Space) -> None:
     assert sampler.sample_relative(study, frozen, {}) == cheap.setting.to_dict()
 
 
+def test_where_nothing_is_gained_any_more_what_is_cheap_comes_first(space: Space) -> None:
+    measured = [*first_of(space), *space.points[:: max(1, len(space.points) // 30)]]
+    study = study_of(space, lambda s: 0.0 if s == space.reference else -1.0, list(dict.fromkeys(measured)))
+    proposal = LatticeSampler(space, seed=0).propose(study, cost_s=lambda s: float(s.batch_size))
+    assert proposal is not None
+    assert proposal.expected_gain < 1e-3
+    assert proposal.setting.batch_size == min(p.batch_size for p in space.points if p not in measured)
+
+
 def test_a_cost_that_is_the_same_for_all_changes_nothing(space: Space) -> None:
     study = study_of(space, lambda s: 0.01 * s.batch_size**0.5, first_of(space))
     plain = LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)).propose(study)

@@ -211,9 +211,10 @@ def search(where: str, number: int, kind: str, seed: int) -> list[float]:
             launcher=machine,
             sampler=sampler,
             plan=Plan(
+                margin=math.inf,  # so that nothing is far enough ahead to be proven before the search is over
                 evaluation=EvaluatorPlan(
                     n_parallel_starts=together, n_together=max(together, EvaluatorPlan().n_together)
-                )
+                ),
             ),
             budget=Budget(),
             events=watch,

@@ -43,6 +43,7 @@ _MAX_SCORED = 20_000  # points of a large lattice that are looked at for one sug
 _LEADERS = 4  # tried settings whose neighbours on a large lattice are looked at too
 _CLIMBS = 5  # of the points looked at on a large lattice, from which better neighbours are sought
 _MIN_COST_S = 0.1
+_LEAST_GAIN = 1e-4  # (log) that any setting may have: where the model expects nothing any more, cheap ones come first
 _LEAST_SHARE = 0.25  # of the gain a second that others promise: less is not worth a place among those timed together
 
 CostS = Callable[[Setting], float]
@@ -186,7 +187,7 @@ class LatticeSampler(BaseSampler):
                 trend = self.prior_mean(settings) if self.prior_mean else 0.0
                 gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), trend)
             seconds = np.array([max(cost_s(s), _MIN_COST_S) for s in settings]) if cost_s else 1.0
-            return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
+            return Scored(numbers=numbers, gain=gain, rate=(gain + _LEAST_GAIN) / seconds)
 
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
         best, largest_gain = _search(lattice, free, left, leaders, score, rng)
