@@ -91,7 +91,7 @@ def figures(tftune: str = TFTUNE, names: Sequence[str] = tuple(JOBS), n: int = 1
         job = JOBS[name]
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(
-                [tftune, "search", job.words[0], "--trials", "1", "--wait"],
+                [tftune, "search", job.words[0], "--time-budget", "30s", "--wait"],
                 cwd=folder,
                 check=False,
                 capture_output=True,

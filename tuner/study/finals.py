@@ -188,7 +188,8 @@ class Finals:
             contenders[_ONE] = own
         tests = {key: self._test(key, of_test) for key, of_test in contenders.items()}
         for test in tests.values():
-            test.half_width = _HALF_WIDTH
+            # Without a time budget nobody knows how much more a narrower interval is worth.
+            test.half_width = None if self.time.total_s is None else _HALF_WIDTH
             test.begin()
         going_on = {key: test for key, test in tests.items() if not test.end_reason}
         if going_on:
