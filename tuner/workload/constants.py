@@ -133,8 +133,7 @@ class _Reader:
         trusts_imports = isinstance(node, ast.Assign | ast.AnnAssign)
         effects = effects_of(node, self.functions, lambda name: _is_ours(name, names), trusts_imports=trusts_imports)
         lost = {*bound, *effects.bound}
-        if effects.binds_any:
-            lost |= {name for name, value in names.items() if not name.startswith("__") and _is_constant(value)}
+        if effects.binds_any:  # other names are believed to stay: what comes of them is compared when the file runs
             lost |= {*_WANTED}
         changed = [part for name in effects.changed for part in _parts(names.get(name))]
         lost |= {
@@ -331,10 +330,6 @@ def _is_ours(name: str, names: Namespace) -> bool:
     if isinstance(value, Computed):
         return not value.text.startswith(("import ", "from "))
     return isinstance(value, Namespace)
-
-
-def _is_constant(value: Any) -> bool:
-    return not isinstance(value, Computed | Namespace)
 
 
 def _parts(value: Any) -> list[Any]:
