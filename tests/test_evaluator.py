@@ -521,6 +521,24 @@ def test_groups_that_memory_does_not_hold_are_not_started_and_those_it_holds_one
     assert launcher.heavy == 0
 
 
+def test_one_pass_decides_nothing_about_several_processes(space: Space) -> None:
+    slow, group = setting(inter_op=1, intra_op=1, batch_size=8), setting(instances=2, inter_op=1, batch_size=8)
+    launcher = ScriptedLauncher(rate=lambda s: 5.0 if s in (slow, group) else 20.0, noise=0.001)
+    bench = Evaluator(space, launcher, EvaluatorPlan())
+    bench.begin([])
+    trials = [
+        Trial(number=0, setting=space.reference, status=Status.OK),
+        Trial(number=1, setting=slow, status=Status.OK),
+        Trial(number=2, setting=group, status=Status.OK, is_group=True),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Space, "deployment", lambda *_: Deployment())
+        done = {each.number: each for each in bench.measure(trials, [])}
+    bench.close()
+    assert (done[1].pruned, done[1].n_blocks) == (True, 1)
+    assert (done[2].pruned, done[2].n_blocks) == (True, 2)
+
+
 def test_processes_that_live_one_at_a_time_are_compared_all_the_same(space: Space) -> None:
     launcher = Small(1)
     bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))

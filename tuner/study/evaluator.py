@@ -34,6 +34,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure, way_out
 
 _RUN_AGAIN = "run the same command again: what is measured is kept"
+_MIN_GROUP_PASSES = 2  # few groups are tried, and whatever else runs on one core hits them
 _FEW = 4  # a batch ends where no more than one in so many of its trials is left
 _REFERENCE = "reference"
 
@@ -311,7 +312,8 @@ class Evaluator:
     def _is_done(self, each: Running, running: dict[str, Running], best: Trial | None) -> bool:
         """Return whether a process leaves the passes: one without a trial goes with the last that has one."""
         plan, n = self._plan, each.n_passes
-        if n < self.processes.min_passes:
+        is_group = each.trial is not None and each.trial.is_group
+        if n < max(self.processes.min_passes, _MIN_GROUP_PASSES if is_group else 1):
             return False
         if each.live is self._twin:  # what it shows is the noise of all
             is_known = n >= plan.calibration_passes or each.timed_s >= plan.calibration_s / 2
