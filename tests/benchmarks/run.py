@@ -224,12 +224,12 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
 
 def main(names: list[str]) -> None:
     """Run the wanted parts and print the table."""
-    figures = [figure for part in names or PARTS for figure in PARTS[part]()]
     machine = detect()
     print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
     print("| what | found | target | |\n| --- | --- | --- | --- |")
-    for figure in figures:
-        print(figure.row())
+    for part in names or PARTS:
+        for figure in PARTS[part]():
+            print(figure.row(), flush=True)
 
 
 if __name__ == "__main__":
