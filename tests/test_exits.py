@@ -201,6 +201,7 @@ def test_what_libraries_set_is_not_taken_for_the_users() -> None:
 def test_the_environment_is_kept_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inherited, "_kept", None)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("KMP_DUPLICATE_LIB_OK", raising=False)  # a library that another test imported may have set it
     with inherited.unchanged():
         os.environ["OMP_NUM_THREADS"] = "2"
         os.environ["KMP_DUPLICATE_LIB_OK"] = "True"

@@ -39,11 +39,11 @@ def changed_variables(before: Dict[str, str]) -> Dict[str, Optional[str]]:
 
 def affinities() -> FrozenSet[str]:
     """Return the different sets of CPUs that threads of this process may run on."""
-    found = set()
+    masks = set()
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # a thread may end in between
-            found.add(spans(os.sched_getaffinity(int(task))))
-    return frozenset(found)
+            masks.add(frozenset(os.sched_getaffinity(int(task))))
+    return frozenset(map(spans, masks))
 
 
 def threads() -> Threads:

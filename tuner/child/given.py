@@ -11,13 +11,8 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from .shapes import item_shape, shape_text
 
-ITEM_FILES = (
-    ".npy",
-    ".npz",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-)  # files that hold items; of all others the bytes are one, but of TFRecords
+# Files that hold items; of all others the bytes are one item, but of TFRecords.
+ITEM_FILES = (".npy", ".npz", ".json", ".jsonl", ".ndjson")
 # A TFRecord: of each record its length (8 bytes), the checksum of that (4), its bytes, and their checksum (4).
 _HEAD, _TAIL = 12, 4
 _HEAD_BYTES = 1 << 16

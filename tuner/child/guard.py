@@ -56,6 +56,12 @@ def default_signals() -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
+def stat_fields(pid: int) -> list[str]:
+    """Return what the kernel's `stat` of a process holds behind its name; raises OSError if there is no process."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()
+
+
 def descendants(root: int) -> list[int]:
     """Return the living processes below `root`; a subreaper's orphans are its children again."""
     parents: dict[int, int] = {}
@@ -63,11 +69,9 @@ def descendants(root: int) -> list[int]:
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
-                fields = stat.read().rpartition(")")[2].split()
+            parents[int(entry)] = int(stat_fields(int(entry))[1])
         except OSError:
             continue
-        parents[int(entry)] = int(fields[1])
     below: list[int] = []
     frontier = {root}
     while frontier:

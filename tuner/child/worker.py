@@ -107,7 +107,7 @@ class LoadedWorkload:
         return dict(state, variables=self.own_variables, **self.model.state(log))
 
     def state_if_moved(self) -> Optional[Report]:
-        """Return the state anew if a thread may run on other CPUs than any could before; None if none may."""
+        """Return the state again if a thread may run on other CPUs than any could before; None if none may."""
         return None if effective.affinities() <= self.affinities else self.state()
 
     def prepare(self, batch_size: int) -> tuple[Callers, Report, Check]:

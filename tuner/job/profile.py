@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock
+from tuner.measure.countdown import Countdown
 from tuner.measure.pair import ReferenceLost
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.report.layout import plural
@@ -104,7 +104,7 @@ def trace(
     sizes = sorted(batch_sizes)
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
-    began_s = time.monotonic()
+    countdown = Countdown(total_s=limit_s)
     one, *more = thread_counts(job.machine.usable_cpus)
     with ExitStack() as live:
         launch = partial(launch_traced, job, launcher, live, batch_size=sizes[-1])
@@ -113,7 +113,7 @@ def trace(
         climb = _Climb(
             clock=Clock(clock, sizes),
             start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
-            is_late=lambda: limit_s is not None and time.monotonic() - began_s > limit_s,
+            is_late=lambda: countdown.is_over,
             events=events,
         )
         if failure is not None:
@@ -125,7 +125,7 @@ def trace(
         climb.add_one(None if climb.goes_on and more[1:] else clock)
         for threads in _after_two(more):
             fewer = [row[sizes[-1]] for row in climb.rows() if row[sizes[-1]].threads < threads]
-            is_late = threads < more[-1] and time.monotonic() - began_s > _BETWEEN_UNTIL_S
+            is_late = threads < more[-1] and countdown.elapsed_s() > _BETWEEN_UNTIL_S
             if not climb.goes_on or is_late or not is_worth_more(fewer):
                 break
             events.began(threads)
@@ -133,7 +133,7 @@ def trace(
         for process in begun.values():
             process.process.close()  # one that was not worth it, after all
         for _ in range(_N_REPEATS if more else 0):
-            if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
+            if not climb.goes_on or countdown.elapsed_s() > _REPEATS_UNTIL_S:
                 break
             events.repeats()
             climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), more[0])

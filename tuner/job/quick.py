@@ -8,7 +8,6 @@ in the median (4 % in those of another day), and 26 and 41 % where a neighbour d
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -16,6 +15,7 @@ from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents
 from tuner.job.tracing import cannot, launch_traced, trace_steps
+from tuner.measure.countdown import Countdown
 from tuner.model.profile import Traced
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -38,7 +38,7 @@ def trace_quickly(
     The model has to be exported, and the lock of the machine to be held. Raises BadInputError where a process fails or
     takes `limit_s` to start, and TunerError where all would take longer.
     """
-    began_s = time.monotonic()
+    countdown = Countdown(total_s=limit_s)
     sizes = sorted(batch_sizes)
     counts = sorted({1, job.machine.usable_cpus})
     with ExitStack() as live:
@@ -48,8 +48,9 @@ def trace_quickly(
             for n, process in processes.items():
                 process.deadline_s = min(process.deadline_s, limit_s or process.deadline_s)
                 one_item_s[n] = process.ready().step_s / sizes[0]
-            needed_s = time.monotonic() - began_s + _N_STEPS * sizes[-1] * sum(one_item_s.values())
-            if limit_s is not None and needed_s > limit_s:
+            steps_s = _N_STEPS * sizes[-1] * sum(one_item_s.values())
+            if countdown.is_short_of(steps_s):
+                needed_s = countdown.elapsed_s() + steps_s
                 raise TunerError(f"a quick profile would take {needed_s:.0f} s, more than a tenth of the time", "")
             for process in processes.values():
                 process.start_operators(0, sizes[-1])

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tuner.child.guard import descendants
+from tuner.child.guard import descendants, stat_fields
 
 _BUSY = 0.1  # of the CPU time of the busiest process: a shell, or `tee`, only waits beside it
 
@@ -26,8 +26,7 @@ def cpus_in_use(root: int) -> frozenset[int]:
 def _clock_ticks(pid: int) -> int:
     """Return the CPU time of a process in the kernel's ticks; 0 if it has ended."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        user, system = stat_fields(pid)[11:13]
     except OSError:
         return 0
-    user, system = after_name.split()[11:13]
     return int(user) + int(system)

@@ -206,7 +206,7 @@ def _run_group(
 def _refuse_strange_outputs(result: Round, first: str) -> None:
     """Let contenders fail whose outputs are NaN or infinite in part, if another one's are finite.
 
-    Or if those of the `first` are so at other places.
+    Or if the outputs of the `first` are so at other places.
     """
     ran = list(result.slices)
     common = set.intersection(*(set(result.not_finite.get(name, {})) for name in ran)) if ran else set()

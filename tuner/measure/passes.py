@@ -173,13 +173,15 @@ def whole_steps(slice_s: float) -> Callable[[Live], float]:
 
 def long_ones(live: Mapping[str, Live], ask_s: Callable[[Live], float]) -> list[str]:
     """Return the keys of those that have one slice in a pass, as it lasts for several of another or very long."""
-    shortest_s = min((max(ask_s(each), each.step_s) for each in live.values()), default=0.0)
-    return [key for key, each in live.items() if is_long(each.step_s, ask_s(each), shortest_s=shortest_s)]
+    are = are_long([each.step_s for each in live.values()], list(map(ask_s, live.values())))
+    return [key for key, is_long in zip(live, are, strict=True) if is_long]
 
 
-def is_long(step_s: float, ask_s: float, *, shortest_s: float) -> bool:
-    """Return whether a process has one slice in a pass; `shortest_s` is the shortest slice of any (all in s)."""
-    return max(ask_s, step_s) > _LONG * shortest_s or step_s > _VERY_LONG_S
+def are_long(steps_s: Sequence[float], asked_s: Sequence[float]) -> list[bool]:
+    """Return which of several processes have one slice in a pass, by their steps and what they are asked for (s)."""
+    lasts_s = list(map(max, steps_s, asked_s))
+    limit_s = _LONG * min(lasts_s, default=0.0)
+    return [last > limit_s or step > _VERY_LONG_S for last, step in zip(lasts_s, steps_s, strict=True)]
 
 
 # ---- what passes say -------------------------------------------------------------------------------------------

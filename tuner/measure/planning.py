@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.measure.passes import is_long
+from tuner.measure.passes import are_long
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
 
@@ -64,11 +64,10 @@ class FinalsPlan:
     def round_s(self, costs: Sequence[Cost]) -> float:
         """Return about how long a round lasts."""
         starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, self.max_resident, len(costs))
-        shortest_s = min(max(self.slice_s, cost.step_s) for cost in costs)
-        n_slices = [1 if is_long(c.step_s, self.slice_s, shortest_s=shortest_s) else 2 for c in costs]
-        return starts + self.passes * sum(
-            n * self.slice_for(cost.step_s) for n, cost in zip(n_slices, costs, strict=True)
-        )
+        steps_s = [cost.step_s for cost in costs]
+        are = are_long(steps_s, [self.slice_s] * len(costs))
+        pass_s = sum((2 - is_long) * self.slice_for(s) for s, is_long in zip(steps_s, are, strict=True))
+        return starts + self.passes * pass_s
 
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""

@@ -81,7 +81,7 @@ class _Reader:
     folder: Path
     being_read: frozenset[Path]
     modules: dict[Path, Namespace] = field(default_factory=dict)
-    """Those of the folder that were read: a module is one, whoever imports it."""
+    """Modules of the folder that were read: a module is one, whoever imports it."""
     functions: dict[str, Effects] = field(default_factory=dict)
     """What calls of the module's own functions do, by function."""
 

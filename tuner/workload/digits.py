@@ -78,7 +78,7 @@ def resolution_of(printed: Iterable[tuple[float, float]]) -> float:
     """Return the smallest difference that numbers show, each with what its last digit is worth; 0 without numbers.
 
     A program that leaves zeros out at the end prints some numbers with fewer digits than it knows: the finest count. If
-    it changes its unit, as of 985ms and 1s, that of the numbers in the middle counts.
+    it changes its unit, as of 985ms and 1s, the unit of the numbers in the middle counts.
     """
     ordered = sorted(printed)
     finest = min((resolution for _, resolution in ordered), default=0.0)
@@ -90,7 +90,7 @@ def resolution_of(printed: Iterable[tuple[float, float]]) -> float:
 def may_be_thousands(values: Iterable[float], resolution: float, others: Iterable[float], other: float) -> bool:
     """Return whether a dot may part thousands in one of two outputs: 1.012 of one, and 980 of the other.
 
-    The numbers of one have three decimals, those of the other have none, and they are about a thousand times as large.
+    The numbers of one have three decimals, the numbers of the other have none and are about a thousand times as large.
     `resolution` and `other` are what the last digits of the two are worth.
     """
     if resolution > other:

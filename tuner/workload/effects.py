@@ -21,7 +21,7 @@ IsOurs = Callable[[str], bool]
 
 @dataclass(slots=True)
 class Effects:
-    """The names that code binds anew besides its own assignments, and those whose values it changes in place.
+    """The names that code binds again besides its own assignments, and the names whose values it changes in place.
 
     If it `binds_any`, it may bind every name of the module.
     """
@@ -31,7 +31,7 @@ class Effects:
     binds_any: bool = False
 
     def add(self, other: Effects) -> bool:
-        """Add those of other code; return whether that was new."""
+        """Add the names of other code; return whether that was new."""
         before = len(self.bound), len(self.changed), self.binds_any
         self.bound |= other.bound
         self.changed |= other.changed
@@ -57,7 +57,7 @@ def bound_names(statements: Sequence[ast.stmt]) -> Iterator[str]:
 def effects_of(
     node: ast.AST, functions: Mapping[str, Effects], is_ours: IsOurs, *, trusts_imports: bool = False
 ) -> Effects:
-    """Return what a statement does besides its own assignments. `functions` are those of the module, by name.
+    """Return what a statement does besides its own assignments. `functions` are the module's, by name.
 
     What has a result, such as `dumps(PARAMS)`, changes nothing if it `trusts_imports` from elsewhere.
     """

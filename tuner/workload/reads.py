@@ -23,7 +23,7 @@ _OF_NO_MODEL = {
     "HOME", "USER", "LOGNAME", "HOSTNAME", "PATH", "PWD", "OLDPWD", "TMPDIR", "SHLVL", "TERM", "COLUMNS", "LINES",
 }  # fmt: skip
 """Variables that tell where a process runs, and not what it computes."""
-_NAME = re.compile(r"[A-Za-z]\w+", re.ASCII)  # not `_`, which a shell sets anew for each command
+_NAME = re.compile(r"[A-Za-z]\w+", re.ASCII)  # not `_`, which a shell sets again for each command
 _IN_CAPITALS = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z0-9_]+(?![a-z])")
 _OF_THREADS = (*THREADING, "TF_NUM_")
 _OF_MODELS = ("config.json", "checkpoint")
@@ -55,7 +55,7 @@ def mark_of(trees: Iterable[tuple[Path, ast.Module]], texts: Iterable[str] = ())
 def variables_in(texts: Iterable[str]) -> dict[str, str]:
     """Return the variables that are set here and stand in the words or scripts of a command, in whatever language.
 
-    Without those of numbers of threads, which a trial does not inherit.
+    Without variables of numbers of threads, which a trial does not inherit.
     """
     environment = inherited.environment()
     names = {name for text in texts for name in _IN_CAPITALS.findall(text)} & environment.keys() - _OF_NO_MODEL
