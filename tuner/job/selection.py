@@ -100,6 +100,6 @@ def _since(text: str) -> datetime:
             since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise BadInputError(f"--since is '{text}'", expected) from None
-    if since > now:
-        raise BadInputError(f"--since is '{text}', which is in the future", expected)
+    if since >= now:
+        raise BadInputError(f"--since is '{text}', which is not in the past", expected)
     return since
