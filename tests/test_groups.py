@@ -7,7 +7,7 @@ import signal
 import statistics
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from tuner.job.compare import items_per_step
 from tuner.job.compared import parse_compared
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
+from tuner.measure.objective import Waking
+from tuner.measure.passes import waking
 from tuner.report.emit import Format, emit
 from tuner.report.result.study import Applied, applied
 from tuner.space.deployment import Deployment
@@ -115,11 +117,28 @@ def test_the_rate_of_a_group_is_the_sum_of_its_members() -> None:
     assert [member.log for member in members] == [expected_calls, expected_calls]
 
 
-def test_the_first_step_after_a_pause_counts_for_no_member() -> None:
+def test_the_first_step_of_each_member_after_a_pause_counts_less_what_waking_costs() -> None:
     slow = Slice(start_s=0.0, elapsed_s=1.4, n_steps=5, step_s=(1.0, 0.1, 0.1, 0.1, 0.1), resumed=True)
     ran = combined([slow, slow])
-    assert ran.n_steps / ran.elapsed_s == pytest.approx(2 / 0.1)
     assert ran.counted_steps == (8, pytest.approx(0.4))
+    assert ran.resumed == 2
+    assert Slice.from_dict(ran.to_dict()).resumed == 2
+    costs = waking([ran])
+    assert costs.step_s(ran) == pytest.approx(costs.step_s(slow) / 2)  # as a process alone, and two at once
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 5])
+@pytest.mark.parametrize("n", [2, 16])
+def test_what_waking_costs_is_the_same_for_one_process_and_for_several(n: int, n_steps: int) -> None:
+    def woken(n_steps: int) -> Slice:
+        step_s = (0.3 + 0.01 + 0.03 * 0.3, *[0.3] * (n_steps - 1))
+        return Slice(start_s=0.0, elapsed_s=sum(step_s), n_steps=n_steps, step_s=step_s, resumed=True)
+
+    costs = Waking(constant_s=0.01, share=0.03)
+    assert costs.step_s(combined([woken(n_steps)] * n)) == pytest.approx(0.3 / n)
+    quick = replace(woken(5), elapsed_s=0.5 + 0.01 + 0.03 * 0.1, step_s=(0.113, *[0.1] * 4))
+    learnt = waking([combined([woken(5)] * n), combined([quick] * n)])
+    assert (learnt.constant_s, learnt.share) == (pytest.approx(0.01), pytest.approx(0.03))
 
 
 def test_calls_at_once_in_each_of_several_processes_all_count() -> None:
@@ -304,7 +323,7 @@ def test_two_processes_run_beside_each_other(
     with closing(launchers[kind].launch(alone, job.space.deployment(alone))) as single:
         memory = single.ready().memory_bytes
     assert orders == ["start_slice"] * 2 + ["end_slice"] * 2
-    assert ran.elapsed_s > 0.5  # the first step of each, after a pause, does not count
+    assert (ran.resumed, ran.elapsed_s > 0.9) == (2, True)  # the first step of each, after a pause, counts
     assert statistics.median(small.step_s) < statistics.median(ran.step_s)
     assert memory is not None
     assert facts.memory_bytes is not None

@@ -26,12 +26,15 @@ class Waking:
     share: float = 0.0
 
     def step_s(self, slice_: Slice) -> float:
-        """Return how long a step of a slice takes without that: s, of T = n s + a + b s."""
+        """Return how long a step of a slice of k processes takes without that: s, of T = n s + a + b k s.
+
+        Each of them takes its own first step, of k s seconds, while the others take theirs.
+        """
         if not slice_.resumed or slice_.window_s is not None:
             return slice_.elapsed_s / slice_.n_steps
         # A constant from longer steps is no reason to believe that a short one takes no time at all.
         rest_s = max(slice_.elapsed_s - self.constant_s, slice_.elapsed_s / 2)
-        return rest_s / (slice_.n_steps + self.share)
+        return rest_s / (slice_.n_steps + self.share * slice_.resumed)
 
 
 class Objective(StrEnum):

@@ -225,9 +225,10 @@ def waking(slices: Iterable[Slice]) -> Waking:
     of a step grows with it. A residual beyond three standard deviations counts for less, as a stall may be in either.
     """
     timed = [
-        (each.step_s[0], (each.elapsed_s - each.step_s[0]) / (each.n_steps - 1))
+        (each.first_step_s, each.resumed * seconds / n_steps)
         for each in slices
-        if each.resumed and each.window_s is None and 2 <= each.n_steps <= len(each.step_s)
+        if each.tells_first_steps
+        for n_steps, seconds in [each.counted_steps]
     ]
     if not timed:
         return Waking()

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any
 
 from tuner import inherited
@@ -72,9 +73,9 @@ class Slice:
 
     `start_s` is CLOCK_MONOTONIC, one clock for all processes of a host. `step_s` are the durations of the steps,
     or of every k-th step of a slice of many. `metrics` are the numbers that a command printed, in its `unit`, and
-    `resolution` is the smallest difference that they can show. `resumed` tells whether the process was stopped before
-    it. `window_s` is for how long (s) requests came at random times, None for steps one after another: the steps are
-    the responses to them then, which overlap.
+    `resolution` is the smallest difference that they can show. `resumed` is how many processes of it were stopped
+    before, whose first steps `step_s` begins with. `window_s` is for how long (s) requests came at random times, None
+    for steps one after another: the steps are the responses to them then, which overlap.
     """
 
     start_s: float
@@ -88,7 +89,7 @@ class Slice:
     """How many numbers that a command printed were 0 or not finite."""
     failed: tuple[str, ...] = ()
     """Why runs of a command failed, which were repeated."""
-    resumed: bool = False
+    resumed: int = 0
     window_s: float | None = None
     energy_j: float | None = None
     """What the device has taken meanwhile (J); None where it does not tell."""
@@ -100,14 +101,25 @@ class Slice:
 
     @property
     def counted_steps(self) -> tuple[int, float]:
-        """Return the number of steps and their duration (s), without the first one after a pause.
+        """Return the number of steps and their duration (s), without the first one of each process after a pause.
 
         Waking up makes it slower: ResNet-50's by 5 to 12 of 170 ms, and more under a quota. That would favour slices of
         long steps, which are larger batches. A slice of one step has nothing else.
         """
-        if not self.resumed or self.window_s is not None or self.n_steps < 2 or len(self.step_s) < self.n_steps:
+        if not self.tells_first_steps:
             return self.n_steps, self.elapsed_s
-        return self.n_steps - 1, self.elapsed_s - self.step_s[0]
+        return self.n_steps - self.resumed, self.elapsed_s - self.first_step_s
+
+    @property
+    def tells_first_steps(self) -> bool:
+        """Return whether the first steps after a pause are known beside others."""
+        is_whole = self.window_s is None and len(self.step_s) >= self.n_steps
+        return is_whole and 0 < 2 * self.resumed <= self.n_steps
+
+    @property
+    def first_step_s(self) -> float:
+        """Return how long the first step after a pause took (s), the mean of all processes."""
+        return fmean(self.step_s[: self.resumed])
 
     @property
     def latency_samples_s(self) -> tuple[float, ...]:
@@ -115,7 +127,8 @@ class Slice:
 
         The process was stopped before its turn, and what waking up costs is no latency of the model.
         """
-        return self.step_s[1:] if len(self.step_s) >= 10 else self.step_s
+        n = max(1, self.resumed)
+        return self.step_s[n:] if len(self.step_s) >= 10 * n else self.step_s
 
     def steps_between(self, start_s: float, end_s: float) -> float:
         """Return how many steps it did between two moments, parts of a step included.
@@ -136,11 +149,6 @@ class Slice:
 
         return done(end_s) - done(start_s)
 
-    @property
-    def counted_from_s(self) -> float:
-        """Return when the steps begin that `counted_steps` counts."""
-        return self.start_s + self.elapsed_s - self.counted_steps[1]
-
     @classmethod
     def from_report(cls, report: dict[str, Any], *, resumed: bool = False) -> Slice:
         """Return what a child reports of a slice: its own, or one of each of its callers, which are taken together.
@@ -149,7 +157,7 @@ class Slice:
         """
         if "callers" in report:
             return combined([cls.from_dict(each) for each in report["callers"]])
-        return replace(cls.from_dict(report), resumed=resumed)
+        return replace(cls.from_dict(report), resumed=int(resumed))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Slice:
@@ -164,7 +172,7 @@ class Slice:
             unit=data.get("unit", ""),
             n_left_out=data.get("n_left_out", 0),
             failed=tuple(data.get("failed", ())),
-            resumed=bool(data.get("resumed", False)),
+            resumed=int(data.get("resumed", 0)),
             window_s=data.get("window_s"),
             energy_j=data.get("energy_j"),
         )
@@ -183,7 +191,7 @@ class Slice:
         data |= {"failed": list(self.failed)} if self.failed else {}
         data |= {"window_s": self.window_s} if self.window_s is not None else {}
         data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}
-        return data | ({"resumed": True} if self.resumed else {})
+        return data | ({"resumed": self.resumed} if self.resumed else {})
 
 
 def joined(before: Slice, after: Slice) -> Slice:
@@ -210,23 +218,25 @@ def combined(slices: Sequence[Slice]) -> Slice:
 
     They run whole steps and so end at slightly different times. The rate is taken over the time in which all of them
     ran, from the latest beginning a to the earliest end b: whoever still runs when another has ended runs faster. The
-    first step after a pause is left out of each, as it is of a process alone. The duration is what all the steps take
-    at that rate.
+    duration is what all the steps take at that rate. The first steps of processes that were stopped come first.
     """
     if any(each.window_s is not None for each in slices):
         return _responses(slices)
-    start_s = max(each.counted_from_s for each in slices)
+    start_s = max(each.start_s for each in slices)
     end_s = min(each.start_s + each.elapsed_s for each in slices)
-    n_steps = sum(each.counted_steps[0] for each in slices)
+    n_steps = sum(each.n_steps for each in slices)
     if end_s > start_s:
         rate = sum(each.steps_between(start_s, end_s) for each in slices) / (end_s - start_s)
     else:  # one had ended before another began
-        rate = sum(n / seconds for n, seconds in (each.counted_steps for each in slices))
+        rate = sum(each.n_steps / each.elapsed_s for each in slices)
+    first_steps_s = [step_s for each in slices for step_s in each.step_s[: each.resumed]]
+    others_s = (each.step_s[each.resumed :] if each.resumed else each.latency_samples_s for each in slices)
     return Slice(
         start_s=min(each.start_s for each in slices),
         elapsed_s=n_steps / rate,
         n_steps=n_steps,
-        step_s=tuple(second for each in slices for second in each.latency_samples_s),
+        step_s=(*first_steps_s, *itertools.chain(*others_s)),
+        resumed=sum(each.resumed for each in slices),
     )
 
 
@@ -242,7 +252,7 @@ def lockstep(slices: Sequence[Slice]) -> Slice:
         elapsed_s=elapsed_s,
         n_steps=1,
         step_s=(elapsed_s,),
-        resumed=any(each.resumed for each in slices),
+        resumed=int(any(each.resumed for each in slices)),
     )
 
 
