@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jsonschema import Draft202012Validator
 
-from tuner.report.result.schema import PUBLISHED, schema_of
+from tuner.result.schema import PUBLISHED, schema_of
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from tuner.measure.finals import Round
 from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
 from tuner.measure.planning import slice_s
-from tuner.report.evidence import round_warnings
+from tuner.result.evidence import round_warnings
 from tuner.space.deployment import Deployment
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import ArrivalSeeds

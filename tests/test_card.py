@@ -25,11 +25,12 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
 from tuner.measure.warning import Code, MeasurementWarning
-from tuner.report import card, chart, deciding, studycard, studypage, suite
-from tuner.report.document import describe_study
+from tuner.report import card, chart, studycard, studypage, suite
 from tuner.report.emit import Format
-from tuner.report.result.comparison import NothingToCheck
-from tuner.report.result.study import StudyResult, WarningResult
+from tuner.result import deciding
+from tuner.result.comparison import NothingToCheck
+from tuner.result.document import describe_study
+from tuner.result.study import StudyResult, WarningResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode

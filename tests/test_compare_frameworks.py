@@ -40,7 +40,7 @@ from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.report.result.frameworks import Kind, TunedResult
+from tuner.result.frameworks import Kind, TunedResult
 from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

@@ -18,7 +18,7 @@ from tests.trees import add_cgroup_v1, add_cgroup_v2, write
 from tuner.machine import conditions
 from tuner.machine.conditions import Conditions, Reading, between, read
 from tuner.measure.warning import ADVICE, Code, condition_warnings, merge
-from tuner.report.result.study import WarningResult
+from tuner.result.study import WarningResult
 
 HZ = os.sysconf("SC_CLK_TCK")
 

@@ -24,7 +24,7 @@ from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
-from tuner.report.result.study import Applied, applied
+from tuner.result.study import Applied, applied
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import catalogue_of, divisions, in_proportion, share_sets
 from tuner.space.space import Space, resolve

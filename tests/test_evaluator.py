@@ -23,7 +23,7 @@ from tuner.measure.noise import estimate_noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.passes import estimate_passes
-from tuner.report.document import describe_study
+from tuner.result.document import describe_study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

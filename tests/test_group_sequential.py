@@ -34,11 +34,11 @@ from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_tim
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds
 from tuner.measure.warning import Code
-from tuner.report import evidence
 from tuner.report.card import check_card
 from tuner.report.comparison import comparison
-from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.report.verdicts import speedup_text
+from tuner.result import evidence
+from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -22,7 +22,7 @@ from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Waking
 from tuner.measure.passes import waking
 from tuner.report.emit import Format, emit
-from tuner.report.result.study import Applied, applied
+from tuner.result.study import Applied, applied
 from tuner.space.deployment import Deployment
 from tuner.trial import group
 from tuner.trial.forking import ForkLauncher

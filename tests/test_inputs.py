@@ -15,7 +15,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
-from tuner.report import evidence
+from tuner.result import evidence
 from tuner.space.setting import Setting
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status

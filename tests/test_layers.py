@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     "errors", "identity", "inherited", "paths", "plugins", "quantity",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "study", "model",
-    "rules", "report", "deploy", "job", "api", "cli",
+    "rules", "result", "job", "report", "deploy", "api", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))
 OWN = ("self", "cls", "os")  # os._exit is the documented name

@@ -28,7 +28,7 @@ from tuner.measure.objective import Objective, rounding
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
 from tuner.measure.warning import Code
-from tuner.report import evidence
+from tuner.result import evidence
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability

@@ -18,8 +18,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.warning import Code
-from tuner.report import evidence
 from tuner.report.terminal import noise_text
+from tuner.result import evidence
 from tuner.space.deployment import Deployment
 from tuner.stats.estimate import estimate
 from tuner.stats.noise import MIN_PROCESS_SD, PRIOR_BLOCK_SD, PRIOR_NOISE, PRIOR_PROCESS_SD, Noise, log_ratio_of_rounds

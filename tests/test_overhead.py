@@ -33,9 +33,9 @@ from tuner.job.overhead import (
 from tuner.job.request import SearchRequest, parse_request
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
 from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines
-from tuner.report.layout import percent
-from tuner.report.overhead import as_csv, chart, rendered, search_line
-from tuner.report.result.overhead import OverheadResult
+from tuner.quantity import percent
+from tuner.report.overhead import as_csv, chart, rendered
+from tuner.result.overhead import OverheadResult, search_line
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 

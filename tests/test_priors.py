@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_info
+from tuner.report.expectation import expectation_of
 
 from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
@@ -32,7 +33,6 @@ from tuner.machine.blas import one_blas_thread
 from tuner.machine.host import detect
 from tuner.machine.spec import parse_spec
 from tuner.model.prior import PredictedRatio
-from tuner.report.expectation import expectation_of
 from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.stats.rank import rank_correlation

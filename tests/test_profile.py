@@ -32,7 +32,7 @@ from tuner.job.tracing import trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
-from tuner.report.result.profile import ProfileResult
+from tuner.result.profile import ProfileResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -20,9 +20,9 @@ from tests.frameworks import subject
 from tests.schemas import validator
 from tests.scripted import noisy, run
 from tuner.errors import BadInputError
-from tuner.report.document import describe_study
-from tuner.report.result.schema import PUBLISHED, schema_of
-from tuner.report.result.study import StudyResult
+from tuner.result.document import describe_study
+from tuner.result.schema import PUBLISHED, schema_of
+from tuner.result.study import StudyResult
 from tuner.space.space import Space
 from tuner.study.attributes import Attributes, EndReason
 from tuner.study.budget import Budget

@@ -33,10 +33,10 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features
 from tuner.report import frame, picture, rulepage, terminal
-from tuner.report.document import describe_study
 from tuner.report.emit import Format, emit
-from tuner.report.result.comparison import ComparisonResult, SideResult
-from tuner.report.result.study import StudyResult
+from tuner.result.comparison import ComparisonResult, SideResult
+from tuner.result.document import describe_study
+from tuner.result.study import StudyResult
 from tuner.rules.advice import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.gains import CounterExample

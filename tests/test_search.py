@@ -33,7 +33,7 @@ from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.paths import storage_url
 from tuner.report import card, studycard
-from tuner.report.document import describe_study
+from tuner.result.document import describe_study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space

@@ -23,8 +23,8 @@ from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
-from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.frame import trials as trial_table
+from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.budget import Budget

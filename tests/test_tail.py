@@ -14,7 +14,7 @@ from scipy import stats
 from tuner.errors import BadInputError
 from tuner.job.request import parse_size
 from tuner.measure.constraint import Limits
-from tuner.report.layout import ms_text
+from tuner.quantity import ms_text
 from tuner.stats.tail import LimitStatus, p99_within, quantiles, samples_needed
 
 

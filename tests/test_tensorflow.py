@@ -26,7 +26,7 @@ from tuner.frameworks.tensorflow.build import describe, read_onednn
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.pair import run_pair
 from tuner.measure.passes import Live
-from tuner.report.layout import plural
+from tuner.quantity import plural
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure

@@ -1,4 +1,4 @@
-"""Numbers with units as people type them: `50ms`, `50 W`, `10/s`, `3%`; a plain number has the unit that is usual."""
+"""Numbers with units as people type them, `50ms`, `50 W`, `10/s`, `3%`, and as people read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tuner.errors import BadInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """What an option is a number of: its units, each with how many of the usual one it is, and an example."""
+    """What an option is a number of: its units, each with how many of the usual one it is, and an example.
+
+    A plain number has the usual unit.
+    """
 
     what: str
     units: Mapping[str, float]
@@ -64,3 +67,54 @@ CPUS = Quantity(
     units={"%": 0.01, "m": 0.001, **dict.fromkeys(("cpu", "cpus", "core", "cores"), 1.0)},
     example="1.5, 150% or 1500m",
 )
+
+
+def plural(n: int, noun: str, nouns: str | None = None) -> str:
+    """Return a count with its noun; `nouns` where its plural has another ending."""
+    return f"{n} {noun if n == 1 else nouns or f'{noun}s'}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return a ratio with its interval, to the digits that the interval leaves meaning."""
+    if ratio is None:
+        return "—"
+    if low is None or high is None:
+        return f"{ratio:.2f}"
+    digits = 3 if high - low < 0.02 else 2
+    return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate with three digits at least."""
+    return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
+
+
+def ms_text(ms: float | None) -> str:
+    """Return a step time in ms with three digits at least."""
+    return "—" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def energy_text(joules: float | None) -> str:
+    """Return an energy with three digits at least."""
+    return "—" if joules is None else f"{joules:.3g} J" if joules >= 0.1 else f"{1000 * joules:.3g} mJ"
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration as people say it."""
+    if seconds is None:
+        return "—"
+    if 0 < seconds < 0.95:
+        return f"{seconds:.2g} s"
+    whole_s = round(max(0.0, seconds))
+    return f"{whole_s // 60} min {whole_s % 60:02d} s" if whole_s >= 60 else f"{whole_s} s"
+
+
+def clock_text(seconds: float) -> str:
+    """Return a duration as a clock shows it, `4:05`."""
+    whole_s = round(max(0.0, seconds))
+    return f"{whole_s // 60}:{whole_s % 60:02d}"

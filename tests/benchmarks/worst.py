@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tuner.report.rules import kind_text
+from tuner.result.recommendation import kind_text
 from tuner.rules.evidence import StudyEvidence, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.table import TrainingTable, follow, thread_table

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.report.layout import energy_text, ratio_text
+from tuner.quantity import energy_text, ratio_text
 from tuner.report.terminal import setting_text
 
 Document = Mapping[str, Any]

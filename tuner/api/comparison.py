@@ -24,7 +24,7 @@ from tuner.job.check import describe as describe_check
 from tuner.job.events import ComparisonEvents
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
-from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
+from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.space.values import Value
 from tuner.stats.equivalence import MARGIN
 

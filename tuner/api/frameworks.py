@@ -21,10 +21,10 @@ from tuner.machine.conditions import Conditions
 from tuner.measure.agreement import TELLING_SPREAD
 from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
 from tuner.paths import DEFAULT_STORAGE
-from tuner.report.evidence import round_warnings
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.report.result.frameworks import FrameworksResult
-from tuner.report.result.study import WarningResult
+from tuner.result.evidence import round_warnings
+from tuner.result.frameworks import FrameworksResult
+from tuner.result.study import WarningResult
 from tuner.stats.equivalence import MARGIN
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tuner.api.progress import OverheadShown, stderr_console
 from tuner.job.overhead import BATCHES, BUDGET, OverheadEvents, OverheadRequest, measure_overhead
 from tuner.job.request import TRIAL_TIMEOUT
 from tuner.report.overhead import as_csv, chart, rendered
-from tuner.report.result.overhead import OverheadResult
+from tuner.result.overhead import OverheadResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ from tuner.job.predict import PredictRequest, predict_workload
 from tuner.job.profile import ProfileEvents
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest
 from tuner.report.prediction import as_csv, chart, rendered
-from tuner.report.result.prediction import PredictionResult
+from tuner.result.prediction import PredictionResult
 from tuner.space.values import Value
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.profile import ProfileEvents, ProfileRequest, profile_workload
 from tuner.job.request import TRIAL_TIMEOUT
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
-from tuner.report.result.profile import ProfileResult
+from tuner.result.profile import ProfileResult
 
 if TYPE_CHECKING:
     import pandas as pd

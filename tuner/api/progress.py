@@ -15,9 +15,9 @@ from tuner.measure.measurement import Measurement
 from tuner.model.graph import Features
 from tuner.model.overhead import Row
 from tuner.model.profile import Traced
+from tuner.quantity import duration_text, ms_text, percent, plural, ratio_text
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
-from tuner.report.layout import duration_text, ms_text, percent, plural, ratio_text
 from tuner.report.progress import Progress
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict

@@ -26,8 +26,8 @@ from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.report import advice
 from tuner.report.emit import Format, Ways, emit
-from tuner.report.result.comparison import ComparisonResult
-from tuner.report.result.recommendation import RecommendationResult
+from tuner.result.comparison import ComparisonResult
+from tuner.result.recommendation import RecommendationResult
 from tuner.rules.recipe import THREADS
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

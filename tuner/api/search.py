@@ -24,7 +24,7 @@ from tuner.job.events import SearchEvents
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
 from tuner.job.sessions import SessionPlan, make_sessions, run_sessions
 from tuner.paths import DEFAULT_STORAGE
-from tuner.report.document import describe_study
+from tuner.result.document import describe_study
 from tuner.space.values import Value
 from tuner.stats.equivalence import MARGIN
 from tuner.study.record import Record

@@ -11,10 +11,10 @@ from tuner.api.shown import Shown
 from tuner.errors import DamagedStudyError, unknown_name
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
-from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.emit import Format
-from tuner.report.pointer import pointer
-from tuner.report.result.study import StudyLine, StudyResult
+from tuner.result.document import advice_of, describe_line, describe_study
+from tuner.result.study import StudyLine, StudyResult
+from tuner.result.wording import pointer
 from tuner.space.deployment import Deployment
 from tuner.study.record import Record
 from tuner.study.storage import find, no_study, open_storage, storage_errors

@@ -46,7 +46,7 @@ def create(
     environment = make(build, folder, python=python, notify=lambda line: progress.print(line, style="dim"))
     tensorflow, onednn = environment.build.tensorflow, environment.build.onednn_runtime
     if json_:
-        from tuner.report.result.inspection import EnvironmentResult
+        from tuner.result.inspection import EnvironmentResult
 
         show_json(EnvironmentResult(python=str(environment.python), tensorflow=tensorflow, onednn=onednn))
     else:

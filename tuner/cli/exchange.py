@@ -54,7 +54,7 @@ def import_studies(
                 name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
                 show(f"{name}: {each.outcome}")
     if json_:
-        from tuner.report.result.inspection import ImportLine
+        from tuner.result.inspection import ImportLine
 
         show_json([ImportLine(source=each.source, study=each.name or None, what=each.outcome) for each in merged])
     else:
@@ -89,7 +89,7 @@ def export(
     """Export the studies as a table for other programs."""
     from tuner.job.selection import Selection
     from tuner.report import frame
-    from tuner.report.document import describe_study
+    from tuner.result.document import describe_study
     from tuner.study.storage import first_search
 
     if what not in frame.KINDS:

@@ -30,7 +30,7 @@ from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from tuner.report.result.frameworks import FrameworksResult
+    from tuner.result.frameworks import FrameworksResult
 
 EPILOG = examples(
     "tftune frameworks resnet50",
@@ -103,7 +103,7 @@ def frameworks(
     from tuner.api.progress import FrameworksShown
     from tuner.job.frameworks.comparison import FrameworksRequest
     from tuner.report.frameworks import rendered
-    from tuner.report.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
+    from tuner.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
 
     make_out_folder(out)
     request = FrameworksRequest(

@@ -98,7 +98,7 @@ def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
     from tuner.report import inspection, terminal
-    from tuner.report.result.inspection import InspectionResult
+    from tuner.result.inspection import InspectionResult
 
     gpus, why_no_gpu = inspection.describe_gpus()
     if json_:
@@ -126,7 +126,7 @@ def _audit(job: Job, subject: Subject, *, json_: bool) -> None:
 
     from tuner.job.proof import prove
     from tuner.report import inspection, terminal
-    from tuner.report.result.inspection import AuditResult
+    from tuner.result.inspection import AuditResult
 
     progress = console(stderr=True)
     if not json_:

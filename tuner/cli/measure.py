@@ -159,7 +159,7 @@ def check(
     from tuner.job.check import check_study, describe
     from tuner.report import card
     from tuner.report.comparison import comparison
-    from tuner.report.result.comparison import NothingToCheck
+    from tuner.result.comparison import NothingToCheck
 
     check_out(summary, "--summary")
     measured = check_study(

@@ -24,7 +24,7 @@ from tuner.cli.workload_options import spec_or_default, takes_model
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from tuner.report.result.overhead import OverheadResult
+    from tuner.result.overhead import OverheadResult
 
 EPILOG = examples(
     "tftune overhead resnet50",

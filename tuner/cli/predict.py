@@ -25,7 +25,7 @@ from tuner.cli.workload_options import spec_or_default, takes_model
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from tuner.report.result.prediction import PredictionResult
+    from tuner.result.prediction import PredictionResult
 
 EPILOG = examples(
     "tftune predict resnet50",

@@ -24,7 +24,7 @@ from tuner.errors import BadInputError
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from tuner.report.result.profile import ProfileResult
+    from tuner.result.profile import ProfileResult
 
 EPILOG = examples(
     "tftune profile resnet50",

@@ -127,6 +127,7 @@ def rules(
     from tuner.machine.host import detect
     from tuner.report import rules as report
     from tuner.report import rulesummary
+    from tuner.result.recommendation import n_studies
 
     output_format = "json" if json_ else format_
     if output_format not in FORMATS:
@@ -173,10 +174,9 @@ def rules(
     if save:
         learned.save()
         place = rulebook.local_rules(rule_set.device)
-        n_studies_text = report.n_studies(rule_set.provenance.n_studies)
         progress.print(
             f"saved in {place}: recommend and search in this folder now use these rules (from "
-            f"{n_studies_text}) instead of the shipped ones; delete the file to undo this",
+            f"{n_studies(rule_set.provenance.n_studies)}) instead of the shipped ones; delete the file to undo this",
             style="dim",
         )
     if output_format != "text":

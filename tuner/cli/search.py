@@ -230,7 +230,7 @@ def search(
 
 def _report(study: Study | None, *, details: bool, json_: bool) -> None:
     from tuner.report import card, verdicts
-    from tuner.report.result.study import NoStudyResult
+    from tuner.result.study import NoStudyResult
 
     if study is None:
         if json_:

@@ -52,7 +52,7 @@ def list_studies(
     """List the studies of a storage, the oldest first."""
     from tuner.job.selection import Selection
     from tuner.report import studylist
-    from tuner.report.document import describe_line
+    from tuner.result.document import describe_line
 
     selection = Selection(since=since, machine=machine, workloads=workloads)
     rows = described(storage, describe_line, selection)
@@ -110,7 +110,7 @@ def schema(
     ],
 ) -> None:
     """Print the JSON Schema of what a command prints with --json."""
-    from tuner.report.result.schema import schema_of
+    from tuner.result.schema import schema_of
 
     show_json(schema_of(" ".join(command)))
 

@@ -17,7 +17,7 @@ from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.job.suite import FinishedCase, Suite
-    from tuner.report.result.inspection import CaseResult
+    from tuner.result.inspection import CaseResult
 
 EPILOG = examples(
     "tftune suite --time-budget 2m",
@@ -125,7 +125,7 @@ def suite(
     """
     from tuner.job import suite as suites
     from tuner.report import suite as report
-    from tuner.report.result.inspection import SuiteResult
+    from tuner.result.inspection import SuiteResult
 
     planned = suites.plan(
         suites.SuiteRequest(
@@ -163,7 +163,7 @@ def suite(
 
 def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:
     """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
-    from tuner.report.layout import duration_text
+    from tuner.quantity import duration_text
     from tuner.report.suite import outcome
 
     out = console(stderr=True)
@@ -193,9 +193,9 @@ def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[F
 
 def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
     """Return each search; what came out of the known ones, which takes time to read, where it is shown."""
-    from tuner.report.document import describe_study
-    from tuner.report.result.inspection import CaseResult
     from tuner.report.suite import outcome
+    from tuner.result.document import describe_study
+    from tuner.result.inspection import CaseResult
 
     by_number = {each.number: each for each in done}
     cases = []

@@ -15,15 +15,16 @@ from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
-from tuner.report.result.recommendation import (
+from tuner.result.recommendation import (
     ExpectedSpeedup,
     FollowedRule,
     RecommendationResult,
     RuleAdvice,
     RulesOrigin,
+    reason,
+    sentence,
 )
-from tuner.report.result.study import applied
-from tuner.report.rules import reason, sentence
+from tuner.result.study import applied
 from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
 from tuner.rules.evidence import COMPACT_BASELINE, apply
 from tuner.rules.kind import SituationKind

@@ -21,9 +21,9 @@ from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import MeasurementWarning, condition_warnings, merge
-from tuner.report import evidence
-from tuner.report.result.comparison import NoiseReport, PairResult
-from tuner.report.result.study import WarningResult
+from tuner.result import evidence
+from tuner.result.comparison import NoiseReport, PairResult
+from tuner.result.study import WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN

@@ -24,10 +24,10 @@ from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, ParsedRequest, SearchRe
 from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.report import evidence, sessions
-from tuner.report.document import describe_study, no_finals, no_groups
-from tuner.report.pointer import pointer
-from tuner.report.result.comparison import CheckResult, NothingToCheck
+from tuner.result import evidence, sessions
+from tuner.result.comparison import CheckResult, NothingToCheck
+from tuner.result.document import describe_study, no_finals, no_groups
+from tuner.result.wording import pointer
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

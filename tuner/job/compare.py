@@ -29,9 +29,9 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.rounds import Rounds
 from tuner.measure.warning import DISTURBING, Code, MeasurementWarning, condition_warnings, merge
-from tuner.report import evidence
-from tuner.report.result.comparison import ComparisonResult, SideResult
-from tuner.report.result.study import WarningResult, applied
+from tuner.result import evidence
+from tuner.result.comparison import ComparisonResult, SideResult
+from tuner.result.study import WarningResult, applied
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.stats.estimate import estimate
 from tuner.stats.noise import PRIOR_NOISE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.errors import BadInputError, UnknownNameError, unknown_name
 from tuner.job.job import Job
-from tuner.report.document import advice_of, describe_study
+from tuner.result.document import advice_of, describe_study
 from tuner.space import batches
 from tuner.space.carrier import Preload
 from tuner.space.deployment import Deployment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.errors import BadInputError
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
-from tuner.report.result.inspection import WorkloadResult
+from tuner.result.inspection import WorkloadResult
 from tuner.study.subject import workload_facts
 from tuner.workload.pyfile import read
 from tuner.workload.spec import WorkloadSpec

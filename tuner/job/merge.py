@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
-from tuner.report.document import describe_study
+from tuner.result.document import describe_study
 from tuner.study.record import Record, name_value
 from tuner.study.storage import IMPORTED, all_records, generation_name, is_missing, open_storage, records, sqlite_file
 

@@ -17,7 +17,7 @@ from tuner.child.lifetime import PR_SET_PDEATHSIG
 from tuner.job.request import SearchRequest
 from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND
-from tuner.report.result.study import StudyResult
+from tuner.result.study import StudyResult
 
 _INTERRUPTED = 130
 _OWN = "tftune: "  # how the line of a search begins that says why it failed

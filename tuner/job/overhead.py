@@ -32,8 +32,7 @@ from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.model.timeline import call_ns, parts_of, timelines
 from tuner.paths import cache_dir, file_stem, write_whole
-from tuner.report.overhead import describe_overhead
-from tuner.report.result.overhead import OverheadResult, OverheadRow
+from tuner.result.overhead import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.batches import parse_sizes
 from tuner.stats.estimate import estimate
 from tuner.study.budget import parse_duration

@@ -23,7 +23,7 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.countdown import Countdown
 from tuner.measure.pair import ReferenceLost
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
-from tuner.report.layout import plural
+from tuner.quantity import plural
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess

@@ -14,8 +14,8 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
-from tuner.report.result.inspection import ProcessFinding, ProofResult
-from tuner.report.result.study import VerdictResult
+from tuner.result.inspection import ProcessFinding, ProofResult
+from tuner.result.study import VerdictResult
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Reach
 from tuner.space.setting import Setting

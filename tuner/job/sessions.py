@@ -11,7 +11,7 @@ from tuner.job.check import check_study
 from tuner.job.events import SearchEvents
 from tuner.job.request import SearchRequest
 from tuner.job.run import run
-from tuner.report.document import describe_study
+from tuner.result.document import describe_study
 from tuner.study.budget import parse_duration
 from tuner.study.record import Record
 

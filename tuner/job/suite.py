@@ -29,7 +29,7 @@ from tuner.measure.countdown import Countdown
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import CPUS
-from tuner.report.result.study import StudyResult
+from tuner.result.study import StudyResult
 from tuner.space.spacefile import SpaceFile
 from tuner.study.attributes import Attributes
 from tuner.study.budget import parse_duration

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tuner.measure.objective import METRIC, Objective
-from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, rate_text
-from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
-from tuner.report.result.study import VerdictResult, WarningResult
+from tuner.measure.objective import METRIC
+from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
+from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
+from tuner.result.study import WarningResult
+from tuner.result.wording import interval_text, speed_up, wording
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
@@ -46,35 +47,6 @@ class Card:
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
-    """How an answer speaks of an objective: what is better and worse, and what a ratio is one of."""
-
-    better: str = "FASTER"
-    worse: str = "SLOWER"
-    quantity: str = "speed"
-    over: str = "over"
-    """What stands between a ratio and what it is of."""
-    is_worse: str = "is slower"
-    more_than: str = "to be more than {margin} faster"
-    best: str = "the fastest"
-
-
-def wording(objective: Objective) -> Wording:
-    """Return how to speak of an objective."""
-    if objective is Objective.ENERGY:
-        return Wording(
-            better="LESS ENERGY",
-            worse="MORE ENERGY",
-            quantity="items per joule",
-            over="the items per joule of",
-            is_worse="takes more energy",
-            more_than="to take more than {margin} less energy",
-            best="the one with the least energy",
-        )
-    return Wording()
-
-
 _MARKS = {
     VerdictCode.BETTER: "✔",
     VerdictCode.NO_DIFFERENCE: "=",
@@ -100,19 +72,6 @@ def rendered(card: Card) -> list[Text]:
     return lines + [Text.assemble((title.ljust(width), "bold"), text) for title, text in card.rows]
 
 
-def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
-    """Return a speed-up with its interval, to the digits that the interval leaves meaning."""
-    if verdict.speedup is None or verdict.low is None or verdict.high is None:
-        return "no speed-up"
-    digits = 3 if verdict.high - verdict.low < 0.02 else 2
-    return f"{verdict.speedup:.{digits}f}× [{verdict.low:.{digits}f}–{verdict.high:.{digits}f}]"
-
-
-def interval(verdict: VerdictResult | ComparisonResult) -> str:
-    """Return the interval of a verdict that has one."""
-    return f"{verdict.low:.2f}–{verdict.high:.2f}×"
-
-
 def input_rows(inputs: Sequence[InputFacts]) -> list[tuple[str, str]]:
     """Return the row that lists what tftune feeds to a model; none where there is nothing to list."""
     return [("Inputs", line(inputs))] if inputs else []
@@ -131,7 +90,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     margin, words = percent(result.margin, 0), wording(result.objective)
     if result.code is VerdictCode.UNDECIDED:
         known = result.low is not None and result.high is not None
-        text = f"b runs at {interval(result)} the {words.quantity} of a" if known else "no speed-up can be named"
+        text = f"b runs at {interval_text(result)} the {words.quantity} of a" if known else "no speed-up can be named"
     else:
         text = f"b runs at {speed_up(result)} the {words.quantity} of a{rates}"
     compared = {
@@ -185,7 +144,7 @@ def check_card(result: CheckResult) -> Card:
     if together.low is None or together.high is None:
         figure = "no speed-up can be named"
     elif together.code is VerdictCode.UNDECIDED:
-        figure = f"{interval(together)} the {words.quantity} of the defaults"
+        figure = f"{interval_text(together)} the {words.quantity} of the defaults"
     else:
         figure = f"{speed_up(together)} {words.over} the defaults"
     disagree = ", which disagree" if together.sessions_disagree else ""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tuner.measure.objective import Objective
-from tuner.report.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
+from tuner.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 

@@ -7,10 +7,11 @@ from rich.text import Text
 
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.objective import METRIC
-from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
-from tuner.report.result.comparison import ComparisonResult, NoiseReport
+from tuner.quantity import duration_text, ms_text, percent, rate_text, ratio_text
+from tuner.report.layout import table
 from tuner.report.terminal import inputs, process_sd_text, setting_text, warnings
 from tuner.report.verdicts import VERDICT_STYLES, rounds_text, speedup_text
+from tuner.result.comparison import ComparisonResult, NoiseReport
 from tuner.stats.equivalence import VerdictCode
 
 

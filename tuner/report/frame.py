@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from tuner.errors import BadInputError
 from tuner.machine.host import host_of
-from tuner.report.result.study import StudyResult
+from tuner.result.study import StudyResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.report.card import Answer, Card, input_rows, interval, notes, speed_up
+from tuner.quantity import energy_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.card import rendered as rendered_card
-from tuner.report.layout import energy_text, ms_text, percent, plural, rate_text, ratio_text, table
-from tuner.report.result.frameworks import COMPLETE, FrameworksResult, Kind, RowResult
+from tuner.report.layout import table
 from tuner.report.verdicts import VERDICT_STYLES
+from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RowResult
+from tuner.result.wording import interval_text, speed_up
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 
@@ -63,7 +65,7 @@ def _answer(result: FrameworksResult) -> Answer:
     if verdict is None or verdict.code is VerdictCode.UNDECIDED:
         known = verdict is not None and verdict.low is not None and verdict.high is not None
         if known and verdict is not None:
-            text = f"the fastest was {name}: {interval(verdict)} the speed of {reference}, {at}"
+            text = f"the fastest was {name}: {interval_text(verdict)} the speed of {reference}, {at}"
         else:  # never in one round, or in too few
             text = f"the fastest was {name}; how it compares with {reference}, {at}, is not known yet"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())

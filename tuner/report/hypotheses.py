@@ -11,7 +11,8 @@ from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
 from tuner.machine.spec import parse_spec
-from tuner.report.layout import plural, table
+from tuner.quantity import plural
+from tuner.report.layout import table
 from tuner.report.prediction import machine_text
 from tuner.rules.hypothesis import TOLD_APART, HypothesesResult, Hypothesis, MachineRow
 from tuner.space.term import OPENMP

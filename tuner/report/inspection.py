@@ -13,8 +13,9 @@ from tuner.devices.gpu import VISIBLE, places, survey
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
-from tuner.report.layout import ratio_text, table
-from tuner.report.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
+from tuner.quantity import ratio_text
+from tuner.report.layout import table
+from tuner.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
 
 _GIB = 1024**3
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}

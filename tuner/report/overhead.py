@@ -9,16 +9,13 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.measure.warning import seen_warnings
-from tuner.model.overhead import HIDDEN, Row, hiding_batch
+from tuner.model.overhead import HIDDEN
 from tuner.model.timeline import Part
+from tuner.quantity import ms_text, percent, ratio_text
 from tuner.report.chart import PALETTE, empty_panels, svg_of
-from tuner.report.layout import ms_text, percent, ratio_text, table
-from tuner.report.result.frameworks import RatioResult
-from tuner.report.result.overhead import HidingResult, OverheadResult, OverheadRow
-from tuner.report.result.study import WarningResult
+from tuner.report.layout import table
 from tuner.report.terminal import inputs_with_warnings, warnings
-from tuner.study.subject import Subject
+from tuner.result.overhead import HidingResult, OverheadResult, OverheadRow
 from tuner.workload.workload import Execution
 
 _WORDS = {
@@ -36,64 +33,6 @@ _HELPS = {
 }
 _OFF = 0.03  # how far parts may be from a clock before it is said
 _MICRO = 1e6
-_NOTABLE = 1.1  # how much faster another execution has to be to be spoken of
-
-
-def describe_overhead(
-    rows: Sequence[Row],
-    subject: Subject,
-    *,
-    device: str,
-    executions: Sequence[Execution],
-    interrupted: bool,
-    pinned: str,
-) -> OverheadResult:
-    """Return what is published of what was measured; the first of the executions is the reference.
-
-    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
-    """
-    return OverheadResult(
-        machine=subject.machine,
-        runtime=subject.runtime,
-        workload=subject.workload,
-        device=device,
-        reference=executions[0],
-        interrupted=interrupted,
-        rows=tuple(_row(each) for each in rows),
-        hiding_batch={execution: _hiding(rows, execution) for execution in executions},
-        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
-    )
-
-
-def _row(row: Row) -> OverheadRow:
-    own, over = row.overhead, row.over
-    low, high = over.interval() if over is not None and over.df > 0 else (None, None)
-    known = over is not None and low is not None and high is not None
-    return OverheadRow(
-        execution=row.execution,
-        batch_size=row.batch_size,
-        status=row.status,
-        message=f"{row.message}; {row.hint}" if row.hint else row.message,
-        step_s=row.step_s,
-        per_item_s=None if row.step_s is None else row.step_s / row.batch_size,
-        ratio=RatioResult(low=low, speedup=over.ratio, high=high) if known else None,  # type: ignore[arg-type, union-attr]
-        exposed_overhead=own.exposed.estimate if own else None,
-        exposed_low=own.exposed.low if own else None,
-        exposed_high=own.exposed.high if own else None,
-        parts=dict(own.shares) if own else {},
-        operators=own.operators if own else None,
-        operator_s=own.operator_s if own else None,
-        launch_ratio=own.launch_ratio if own else None,
-        launch_s=own.launch_s if own else None,
-        profiler_cost=own.profiler_cost if own else None,
-        clock_error=own.clock_error if own else None,
-    )
-
-
-def _hiding(rows: Sequence[Row], execution: Execution) -> HidingResult:
-    own = [row for row in rows if row.execution is execution]
-    hiding = hiding_batch([(row.batch_size, row.overhead.exposed) for row in own if row.overhead is not None])
-    return HidingResult(estimate=hiding.estimate, low=hiding.low, high=hiding.high)
 
 
 def rendered(result: OverheadResult) -> list[RenderableType]:
@@ -107,44 +46,6 @@ def rendered(result: OverheadResult) -> list[RenderableType]:
     parts += [Text(), *inputs_with_warnings(result.workload.fed)] if result.workload.fed else []
     parts += [Text(), *(Text(line, style="dim") for line in _notes(result))]
     return parts
-
-
-def search_line(row: OverheadRow, others: Sequence[OverheadRow]) -> str:
-    """Return what a search says of the overhead at its batch size, and of what was measured to help.
-
-    `others` are all rows of the same workload.
-    """
-    exposed = row.exposed_overhead or 0.0
-    line = f"{percent(exposed, 0)} of a step at batch size {row.batch_size} is exposed overhead of the runtime"
-    if exposed <= HIDDEN:
-        return line
-    helps = []
-    own = [each for each in others if each.execution is row.execution and each.exposed_overhead is not None]
-    larger = next((each for each in own if each.batch_size > row.batch_size and _is_hidden(each)), None)
-    if larger is not None:
-        helps.append(f"batch size {larger.batch_size} brings it below {percent(HIDDEN, 0)}")
-    beside = [each for each in others if each.batch_size == row.batch_size and each.exposed_overhead is not None]
-    fastest = max(beside, key=_speed, default=row)
-    if _speed(fastest) > _NOTABLE * _speed(row) and _is_faster(fastest, row):
-        faster = f"--execution {fastest.execution} is {_speed(fastest) / _speed(row):.2g} times as fast"
-        helps.append(f"{faster} at batch size {row.batch_size}")
-    return f"{line}, which more threads do not reduce; {' and '.join(helps) or 'a larger batch may'}"
-
-
-def _is_hidden(row: OverheadRow) -> bool:
-    return row.exposed_overhead is not None and row.exposed_overhead < HIDDEN
-
-
-def _speed(row: OverheadRow) -> float:
-    """Return the rate over the reference's."""
-    return 1.0 if row.ratio is None else row.ratio.speedup
-
-
-def _is_faster(one: OverheadRow, other: OverheadRow) -> bool:
-    """Return whether the intervals of two rates over the reference's are apart."""
-    low = 1.0 if one.ratio is None else one.ratio.low
-    high = 1.0 if other.ratio is None else other.ratio.high
-    return low is not None and high is not None and low > high
 
 
 def answer_lines(result: OverheadResult) -> list[str]:
@@ -173,11 +74,11 @@ def help_lines(result: OverheadResult) -> list[str]:
     if not rows:
         return []
     smallest = min(row.batch_size for row in rows)
-    beside = sorted((row for row in rows if row.batch_size == smallest), key=_speed, reverse=True)
+    beside = sorted((row for row in rows if row.batch_size == smallest), key=lambda row: row.speed, reverse=True)
     lines = []
-    slower = [row for row in beside[1:] if _is_faster(beside[0], row)]
+    slower = [row for row in beside[1:] if beside[0].is_faster(row)]
     if slower:
-        times = [f"{_speed(beside[0]) / _speed(row):.2g} times as fast as {row.execution}" for row in slower]
+        times = [f"{beside[0].speed / row.speed:.2g} times as fast as {row.execution}" for row in slower]
         lines.append(f"  at batch size {smallest}, {beside[0].execution} is {' and '.join(times)}")
     largest_part = max(_BESIDE, key=lambda part: beside[0].parts.get(part, 0.0))
     if (beside[0].exposed_overhead or 0.0) > HIDDEN:

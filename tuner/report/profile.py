@@ -12,10 +12,11 @@ from rich.text import Text
 
 from tuner.measure.warning import seen_warnings
 from tuner.model.profile import Bound, Profile
-from tuner.report.layout import ms_text, percent, plural, table
-from tuner.report.result.profile import OperatorResult, ProfileResult, ThreadsResult
-from tuner.report.result.study import WarningResult
+from tuner.quantity import ms_text, percent, plural
+from tuner.report.layout import table
 from tuner.report.terminal import inputs_with_warnings, warnings
+from tuner.result.profile import OperatorResult, ProfileResult, ThreadsResult
+from tuner.result.study import WarningResult
 from tuner.study.subject import Subject
 
 _COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}

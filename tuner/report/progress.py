@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from tuner.measure.finals import Round
-from tuner.report.document import trial_result
-from tuner.report.evidence import noise_result
-from tuner.report.layout import clock_text, duration_text
+from tuner.quantity import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
+from tuner.result.document import trial_result
+from tuner.result.evidence import noise_result
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.trials import Trial

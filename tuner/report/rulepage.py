@@ -24,7 +24,6 @@ from tuner.report.rules import (
     heading,
     headline_rows,
     held_out_rows,
-    kind_text,
     never_measured,
     not_covered,
     over_rows,
@@ -36,6 +35,7 @@ from tuner.report.rules import (
     why_none,
 )
 from tuner.report.rulesummary import SET_COLUMNS, cells, columns, notes, set_cells, set_notes, summary
+from tuner.result.recommendation import kind_text
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import THREADS
 from tuner.rules.rule import KEEP, Example, RuleSet

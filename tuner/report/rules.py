@@ -9,18 +9,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
-from tuner.report.layout import left_out_text, percent, plural, ratio_text, table
-from tuner.rules.advice import AdviceReason, RuleDecision
-from tuner.rules.average import Ratio
-from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.kind import Kind, StratumClass
+from tuner.quantity import percent, plural
+from tuner.report.layout import left_out_text, table
+from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
+from tuner.rules.gains import Evidence
+from tuner.rules.kind import StratumClass
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import BATCH, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
-from tuner.rules.situation import FEATURE, FEATURES
+from tuner.rules.situation import FEATURES
 from tuner.rules.strata import AdviceByStratum, is_gain
-from tuner.space.term import OPENMP
-from tuner.stats.equivalence import MARGIN
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
 _FEW = 3
@@ -49,52 +47,6 @@ NOT_KNOWN = {
 FOLLOWED = "in each group, the first rule that applies is used"
 
 
-def ratio_of(mean: Ratio | None) -> str:
-    """Return a mean ratio with its interval."""
-    return "—" if mean is None else ratio_text(mean.ratio, mean.low, mean.high)
-
-
-def kind_text(kind: Kind) -> str:
-    """Return a kind of machine and build in words."""
-    off = "" if kind.onednn else f" {FEATURE['onednn'].words[1]}"
-    shape = kind.shape or f"any number of cores{', a quota' if kind.quota else ''}"
-    return f"{shape} {FEATURE[OPENMP].words[kind.pool != OPENMP]}{off}"
-
-
-def reason(decision: RuleDecision) -> str:
-    """Return why a rule is not followed, with the figure."""
-    if decision.own_study is not None:
-        kind = kind_text(decision.own_study.situation)
-        study = decision.own_study.study
-        return f"its own study on such a machine ({kind}, {study}): {over_default(decision.own_study)}"
-    if decision.stratum is None:
-        return _NO_FIGURE[decision.advice]
-    gained = decision.stratum.gained
-    return (
-        f"the rule shows no gain of more than {percent(MARGIN, 0)} ({kind_text(decision.stratum.kind)}): "
-        f"{ratio_of(gained)} over the default, mean over "
-        f"{plural(gained.n_workloads, 'held-out workload')}"
-    )
-
-
-_NO_FIGURE = {
-    AdviceReason.NO_EVIDENCE: "no study covers this build, so the effect of the rule is unknown",
-    AdviceReason.NO_RULE: "no rule applies",
-    AdviceReason.BY_RULE: "the rule that applies keeps the default",
-}
-
-
-def over_default(against: CounterExample) -> str:
-    """Return what a rule did in a study that speaks against it."""
-    ratio = ratio_text(against.over_default, against.low, against.high)
-    return f"{ratio} over tf-default, {percent(against.of_best, 0)} of the best found"
-
-
-def n_studies(n: int) -> str:
-    """Return a number of studies."""
-    return f"{n} stud{'y' if n == 1 else 'ies'}"
-
-
 def heading(rules: RuleSet) -> str:
     """Return what the rules are from, in a line."""
     provenance, groups = rules.provenance, rules.groups.values()
@@ -107,13 +59,6 @@ def heading(rules: RuleSet) -> str:
         f"{plural(len(workloads), 'workload')} on {plural(len(shapes), 'shape')} of "
         f"{plural(len(hosts), 'machine')}{f' ({filters})' if filters else ''}"
     )
-
-
-def sentence(condition: str | None, then: str, *, first: bool) -> str:
-    """Return a rule as a sentence; `first` of its list or not. One without a condition holds everywhere."""
-    if condition is not None:
-        return f"If {condition}: {then}"
-    return f"{'Everywhere' if first else 'Otherwise'}: {then}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,20 @@ from dataclasses import replace
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
-from tuner.report import card
-from tuner.report.card import Answer, Card
-from tuner.report.deciding import deciding, observation, searching
+from tuner.quantity import percent, plural, rate_text, ratio_text
+from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import Format, Ways, emit
-from tuner.report.expectation import expectation_rows
-from tuner.report.layout import percent, plural, rate_text
 from tuner.report.limit import CpuLimit
-from tuner.report.pointer import study_words
-from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
-from tuner.report.terminal import build_text, place_text
+from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
+from tuner.result.deciding import deciding, observation, searching
+from tuner.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
+from tuner.result.wording import Wording, interval_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Subject
+from tuner.trial.outcome import Status
 
 _BATCH_SIZE = "batch_size"
 _PORT = "{8500+instance}"
@@ -41,8 +40,8 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         )
         rows = [
             ("Next", "run the same search again: it continues"),
-            *card.input_rows(study.workload.fed),
-            *card.notes(study.warnings),
+            *input_rows(study.workload.fed),
+            *notes(study.warnings),
         ]
         return Card(answers=(answer,), rows=tuple(rows))
     several = study.groups
@@ -54,13 +53,13 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         *_reasons(study, advice, finals),
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
-        *card.input_rows(study.workload.fed),
+        *input_rows(study.workload.fed),
         ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
-        *expectation_rows(study),
+        *_expectation_rows(study),
         *searching(study),
         *deciding(study, finals),
         *_next_steps(study, study_words(handle, storage)),
-        *card.notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
 
@@ -72,8 +71,8 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
         return _answer(study, several.recommended, several.finals, several.verdicts, of=of)
     against = several.verdicts.get(ONE_PROCESS)
     is_known = against is not None and against.low is not None
-    quantity = card.wording(study.objective).quantity
-    figure = f"; several run at {card.interval(against)} its {quantity}" if against and is_known else ""
+    quantity = wording(study.objective).quantity
+    figure = f"; several run at {interval_text(against)} its {quantity}" if against and is_known else ""
     text = f"one process instead of {of}{figure}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
 
@@ -88,21 +87,21 @@ def _answer(
 ) -> Answer:
     """Return what finals say about `of`: a workload, or several processes of it."""
     defaults = f"{study.framework.title}'s defaults" if study.framework.name != "command" else "the defaults"
-    words, spoken = deployment_words(advice.deployment, study), card.wording(study.objective)
+    words, spoken = deployment_words(advice.deployment, study), wording(study.objective)
     quantity = spoken.quantity
     gain = advice.gain
     if gain is not None and gain.code is VerdictCode.BETTER:
         code = VerdictCode.BETTER
-        text = f"{of}: {card.speed_up(gain)} {spoken.over} {defaults}{_rates_text(study, advice, finals)}"
+        text = f"{of}: {speed_up(gain)} {spoken.over} {defaults}{_rates_text(study, advice, finals)}"
         return Answer(code=code, word=spoken.better, text=text, setting=words)
     against = advice.together or by_name.get(study.default)
     if advice.source != study.default:  # the default breaks a limit
-        figure = "" if gain is None or gain.speedup is None else f"; {card.speed_up(gain)} the {quantity} of {defaults}"
+        figure = "" if gain is None or gain.speedup is None else f"; {speed_up(gain)} the {quantity} of {defaults}"
         return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}{figure}", setting=words)
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
-    interval = card.interval(against)
+    interval = interval_text(against)
     unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
     if against.code is VerdictCode.NO_DIFFERENCE and observation(study, Code.NO_SEARCH):
         text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"
@@ -115,7 +114,7 @@ def _answer(
         text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}{unseen}"
         return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
     if against.code is VerdictCode.WORSE:
-        text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {card.speed_up(against)}"
+        text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {speed_up(against)}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}", setting=())
 
@@ -211,8 +210,8 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     gained = advice.reason
     if advice.gain is not None and advice.gain.speedup is not None:
         sessions = plural(advice.gain.sessions, "session")
-        quantity = card.wording(study.objective).quantity
-        gained = f"{card.speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
+        quantity = wording(study.objective).quantity
+        gained = f"{speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
     against = (study.verdicts or {}).get(study.default)
     is_open = against is not None and against.code is VerdictCode.UNDECIDED
     if advice is study.recommended and advice.gain is None and is_open:
@@ -247,14 +246,14 @@ def _why(
     if advice.source == study.default:
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
             return advice.reason
-        few_digits, spoken = observation(study, Code.FEW_DIGITS), card.wording(study.objective)
+        few_digits, spoken = observation(study, Code.FEW_DIGITS), wording(study.objective)
         return _why_default(advice, verdicts.get(study.default), finals, spoken, few_digits)
     same = _same_as(study, finals, advice.source)
     parts = []
     if advice.source == study.default + SAME_BATCH:
         parts.append("all of the gain comes from the batch size; the threads stay as they are")
     elif len(advice.alike) > 1:
-        best = card.wording(study.objective).best
+        best = wording(study.objective).best
         parts.append(f"the simplest of {len(advice.alike)} settings tied for {best}")
     else:
         parts.append(_fastest_text(study, finals, advice.source))
@@ -265,7 +264,7 @@ def _why(
 
 def _fastest_text(study: StudyResult, finals: FinalsResult, source: str) -> str:
     """Return that a setting is the fastest, or which may be faster still and was not shown to be better."""
-    best = card.wording(study.objective).best
+    best = wording(study.objective).best
     own = next((first for first, names in finals.names.items() if source in names), source)
     sign = -1 if study.objective.smaller_is_better else 1
     ahead = [
@@ -281,7 +280,7 @@ def _why_default(
     advice: RecommendedResult,
     against: VerdictResult | None,
     finals: FinalsResult,
-    spoken: card.Wording,
+    spoken: Wording,
     few_digits: str,
 ) -> str:
     """Return why the default is kept, by the verdict of its rival; `few_digits` is what a command does not print."""
@@ -353,3 +352,21 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
 def _formats(study: StudyResult) -> str:
     """Return the formats of a snippet, those of the framework's own server among them."""
     return ", ".join(each for each in Format if each is not Format.TFSERVING or study.framework.server_flags)
+
+
+def _expectation_rows(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield the row of a card, where a model was asked and there was something to choose."""
+    expectation = study.expectation
+    words = "" if expectation is None else setting_text(expectation.setting, fixed_knobs(study))
+    if expectation is None or not words:
+        return
+    if expectation.ratio is not None:
+        outcome = f"its trial: {ratio_text(expectation.ratio, expectation.low, expectation.high)}"
+    elif expectation.status is None:
+        outcome = "it was not tried"
+    else:
+        outcome = "its trial gave no figure" + ("" if expectation.status is Status.OK else f" ({expectation.status})")
+    ranks = expectation.rank_correlation
+    order = "" if ranks is None else f"; rank correlation {ranks:.2f} over {expectation.settings} settings"
+    weight = "" if expectation.trust is None else f"; weight of the model at the end {percent(expectation.trust, 0)}"
+    yield "Predicted", f"{expectation.predicted:.2f}× the default with {words}; {outcome}{order}{weight}"

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.report.layout import plural, table
-from tuner.report.result.study import StudyLine, VerdictResult
+from tuner.quantity import plural
+from tuner.report.layout import table
 from tuner.report.verdicts import VERDICT_STYLES
+from tuner.result.study import StudyLine, VerdictResult
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 

@@ -10,13 +10,13 @@ from html import escape
 from msgspec import to_builtins
 
 from tuner.measure.objective import Objective
+from tuner.quantity import duration_text, percent, ratio_text
 from tuner.report import cardpage, htmlpage
 from tuner.report.card import Card, notes
 from tuner.report.comparison import conditions
-from tuner.report.layout import duration_text, percent, ratio_text
-from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.report.terminal import device_lines, setting_text
 from tuner.report.verdicts import speedup_text
+from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.workload.workload import Execution, Kind
 
 _TABS = """

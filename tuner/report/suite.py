@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from tuner.measure.warning import Code
-from tuner.report.layout import duration_text, ratio_text, table
-from tuner.report.result.inspection import CaseResult
-from tuner.report.result.study import StudyResult
+from tuner.quantity import duration_text, ratio_text
+from tuner.report.layout import table
+from tuner.result.inspection import CaseResult
+from tuner.result.study import StudyResult
 
 
 def outcome(study: StudyResult | None, failure: str) -> str:

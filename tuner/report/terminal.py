@@ -9,15 +9,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
-from tuner.machine.host import Machine
 from tuner.measure.warning import input_warnings
-from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, ratio_text, table
-from tuner.report.result.study import (
+from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, ratio_text
+from tuner.report.layout import table
+from tuner.result.study import (
     NoiseResult,
     StudyResult,
     TrialResult,
     WarningResult,
 )
+from tuner.result.wording import cores_text
 from tuner.space.values import Value
 from tuner.stats.noise import MIN_PROCESS_SD
 from tuner.study.subject import Subject
@@ -113,18 +114,6 @@ def build_text(subject: Subject) -> str:
     variables = [f"{name}={value}" for name, value in subject.variables.items()]
     build = subject.framework.build_lines(subject.runtime)[0]
     return f"{build}, with {' '.join(variables)}" if variables else build
-
-
-def cores_text(machine: Machine) -> str:
-    """Return the cores that a process may use, and its limit."""
-    cores = plural(machine.physical_cores, "core")
-    if machine.threads_per_core > 1:
-        cores += f" ({plural(machine.logical_cpus, 'thread')})"
-    if machine.logical_cpus < machine.online_cpus:
-        cores += f", CPUs {machine.affinity} of {machine.online_cpus}"
-    quota = machine.cpu_quota
-    limit = "no CPU limit" if quota is None else f"a limit of {quota:g} CPU{'' if quota == 1 else 's'}"
-    return f"{cores}, {limit}"
 
 
 def knobs(subject: Subject) -> RenderableType:

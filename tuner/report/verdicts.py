@@ -9,10 +9,11 @@ from rich.text import Text
 
 from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import METRIC, RESPONSE_UNIT
+from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report import terminal
-from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text, table
-from tuner.report.result.comparison import ComparisonResult
-from tuner.report.result.study import FinalsResult, PooledResult, StudyResult, VerdictResult
+from tuner.report.layout import table
+from tuner.result.comparison import ComparisonResult
+from tuner.result.study import FinalsResult, PooledResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 

@@ -9,14 +9,15 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from tuner.report.layout import duration_text, plural, table
-from tuner.report.result.inspection import WorkloadLine
+from tuner.quantity import duration_text, plural
+from tuner.report.layout import table
+from tuner.result.inspection import WorkloadLine
 from tuner.workload import feed
 from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
     from tuner.model.graph import Features
-    from tuner.report.result.inspection import WorkloadResult
+    from tuner.result.inspection import WorkloadResult
     from tuner.study.subject import WorkloadFacts
     from tuner.workload.pyfile import PythonFile
 

@@ -21,7 +21,7 @@ from tuner.job.frameworks.preparation import check, check_tuned, make_ready, tim
 from tuner.job.frameworks.result import ComparisonData, data_of
 from tuner.job.frameworks.scan import scan
 from tuner.machine.locks import machine_lock
-from tuner.report.result.frameworks import INTERRUPTED
+from tuner.result.frameworks import INTERRUPTED
 from tuner.study.storage import storage_errors
 
 

@@ -22,7 +22,7 @@ from tuner.job.request import interpreter
 from tuner.measure.agreement import TOLERANCE
 from tuner.measure.finals import Contender
 from tuner.measure.measurement import Measurement
-from tuner.report.result.frameworks import Kind, TunedResult
+from tuner.result.frameworks import Kind, TunedResult
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.values import Words

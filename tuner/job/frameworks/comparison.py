@@ -37,7 +37,7 @@ from tuner.machine.conditions import Watch
 from tuner.measure.countdown import Countdown
 from tuner.measure.measurement import Measurement
 from tuner.paths import DEFAULT_STORAGE
-from tuner.report.result.frameworks import COMPLETE, AbsentResult, Kind
+from tuner.result.frameworks import COMPLETE, AbsentResult, Kind
 from tuner.space.batches import parse_sizes
 from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration

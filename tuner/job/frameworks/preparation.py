@@ -17,8 +17,8 @@ from tuner.machine.pagecache import evict, files_of
 from tuner.measure.agreement import Sample
 from tuner.measure.finals import Contender
 from tuner.measure.measurement import Measurement, checked_measurement
-from tuner.report.result.frameworks import OUT_OF_TIME, Kind, TunedResult
-from tuner.report.result.study import StudyResult
+from tuner.result.frameworks import OUT_OF_TIME, Kind, TunedResult
+from tuner.result.study import StudyResult
 from tuner.stats.equivalence import VerdictCode
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure

@@ -30,8 +30,8 @@ from tuner.measure.agreement import spread
 from tuner.measure.finals import Round, failures, log_rates, memory_of
 from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
-from tuner.report.result.frameworks import AbsentResult, FastestResult, Kind, RatioResult, RowResult, TunedResult
-from tuner.report.result.study import VerdictResult
+from tuner.result.frameworks import AbsentResult, FastestResult, Kind, RatioResult, RowResult, TunedResult
+from tuner.result.study import VerdictResult
 from tuner.stats.equivalence import MARGIN, UNMEASURED, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.noise import PRIOR_NOISE, Noise

@@ -24,7 +24,7 @@ from tuner.measure.finals import Contender, Round, log_rates
 from tuner.measure.interruption import step_s
 from tuner.measure.measurement import MAX_ANCHOR_S, MAX_PASS_S, Measurement, MeasurementPlan, measure_together
 from tuner.measure.objective import Objective
-from tuner.report.result.frameworks import OUT_OF_TIME, Kind
+from tuner.result.frameworks import OUT_OF_TIME, Kind
 from tuner.stats.estimate import paired
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status

@@ -20,7 +20,7 @@ from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
 from tuner.measure.finals import Round
 from tuner.measure.measurement import Measurement
-from tuner.report.result.frameworks import INTERRUPTED, Kind, TunedResult
+from tuner.result.frameworks import INTERRUPTED, Kind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 from tuner.workload.feed import InputFacts

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
-from tuner.report.result.study import VerdictResult, WarningResult
+from tuner.result.study import VerdictResult, WarningResult
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.study.subject import BuildFacts, Document, Values, WorkloadFacts

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from tuner.machine.conditions import Conditions
 from tuner.measure.objective import Objective
-from tuner.report.result.study import Applied, PooledResult, WarningResult
+from tuner.result.study import Applied, PooledResult, WarningResult
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import Noise
 from tuner.stats.tail import LimitStatus

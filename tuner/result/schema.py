@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.json import schema_components
 
 from tuner.errors import BadInputError
-from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
-from tuner.report.result.frameworks import FrameworksResult
-from tuner.report.result.inspection import (
+from tuner.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
+from tuner.result.frameworks import FrameworksResult
+from tuner.result.inspection import (
     AuditResult,
     BindingResult,
     EnvironmentResult,
@@ -19,11 +19,11 @@ from tuner.report.result.inspection import (
     WorkloadLine,
     WorkloadResult,
 )
-from tuner.report.result.overhead import OverheadResult
-from tuner.report.result.prediction import PredictionResult
-from tuner.report.result.profile import ProfileResult
-from tuner.report.result.recommendation import RecommendationResult
-from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
+from tuner.result.overhead import OverheadResult
+from tuner.result.prediction import PredictionResult
+from tuner.result.profile import ProfileResult
+from tuner.result.recommendation import RecommendationResult
+from tuner.result.study import NoStudyResult, StudyLine, StudyResult
 from tuner.rules.hypothesis import HypothesesResult
 from tuner.rules.rule import RuleSet
 

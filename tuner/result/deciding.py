@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tuner.measure.warning import Code
-from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
+from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
 
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
-from tuner.report.layout import plural
-from tuner.report.result.study import GainResult
-from tuner.report.sessions import Session, closest_s, of_setting, pooled_result, pooled_sessions
+from tuner.quantity import plural
+from tuner.result.sessions import Session, closest_s, of_setting, pooled_result, pooled_sessions
+from tuner.result.study import GainResult
 from tuner.space.deployment import Deployment
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.pooling import PooledVerdict

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tuner.machine.host import Machine
 from tuner.model.profile import Bound
-from tuner.report.result.study import WarningResult
+from tuner.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 

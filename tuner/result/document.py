@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from msgspec import structs
 
 from tuner.errors import BadInputError
@@ -15,12 +16,12 @@ from tuner.measure.objective import Objective
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
 from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
-from tuner.report import evidence
-from tuner.report.decision import StudyRecommendation, deployment_of, recommend_study
-from tuner.report.expectation import expectation_of
-from tuner.report.result.study import (
+from tuner.result import evidence
+from tuner.result.decision import StudyRecommendation, deployment_of, recommend_study
+from tuner.result.study import (
     AdviceResult,
     CountsResult,
+    ExpectationResult,
     FinalsResult,
     GroupsResult,
     IncumbentResult,
@@ -32,21 +33,24 @@ from tuner.report.result.study import (
     WarningResult,
     applied,
 )
-from tuner.report.terminal import cores_text
+from tuner.result.wording import cores_text
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
+from tuner.stats.rank import rank_correlation
 from tuner.stats.tail import LimitStatus, p99
-from tuner.study.attributes import Attributes, StoredFinals
+from tuner.study.attributes import Attributes, Prediction, StoredFinals
 from tuner.study.history import incumbent
 from tuner.study.record import Record
 from tuner.study.subject import Subject
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
+
+_LEAST_RANKED = 5  # settings, of which an order says something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ def describe_study(record: Record) -> StudyResult:
         history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
         features=stored.get("features", Features),
         hints=stored.hints,
-        expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
+        expectation=_expectation(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
         noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
@@ -348,4 +352,28 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
         names={c.names[0]: c.names for c in contenders},
         failures=finals.failures(held.rounds),
         timed_s=round(sum(r.timed_s for r in held.rounds), 3),
+    )
+
+
+def _expectation(
+    prediction: Prediction | None, trials: Sequence[Trial], ratio_of: Callable[[Trial], Mapping[str, float | None]]
+) -> ExpectationResult | None:
+    """Return how right the model was, None where none was asked; `ratio_of` is what is published of a trial's ratio."""
+    if prediction is None:
+        return None
+    measured = {trial.number: estimate.mean for trial in trials if (estimate := trial.estimate) is not None}
+    both = [(log_ratio, measured[number]) for number, log_ratio in prediction.log_ratios if number in measured]
+    own = next((trial for trial in trials if trial.setting.to_dict() == prediction.best), None)
+    ratio = {} if own is None else ratio_of(own)
+    predicted_values, measured_values = np.array(both).reshape(-1, 2).T
+    return ExpectationResult(
+        setting=prediction.best,
+        predicted=math.exp(prediction.best_log_ratio),
+        status=None if own is None else own.status,
+        ratio=ratio.get("ratio"),
+        low=ratio.get("low"),
+        high=ratio.get("high"),
+        rank_correlation=rank_correlation(predicted_values, measured_values) if len(both) >= _LEAST_RANKED else None,
+        settings=len(both),
+        trust=prediction.trust,
     )

@@ -25,8 +25,8 @@ from tuner.measure.warning import (
     output_warnings,
     run_warnings,
 )
-from tuner.report.layout import plural
-from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
+from tuner.quantity import plural
+from tuner.result.study import NoiseResult, ShrinkageResult, TailResult
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.estimate import Estimate

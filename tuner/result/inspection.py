@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from tuner.model.graph import Features
-from tuner.report.result.study import VerdictResult
+from tuner.result.study import VerdictResult
 from tuner.space.values import Value
 from tuner.study.subject import Document, Subject, WorkloadFacts
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tuner.measure.finals import ONE_PROCESS
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.report.result.study import PooledResult, SessionResult, VerdictResult
+from tuner.result.study import PooledResult, SessionResult, VerdictResult
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import PooledVerdict, pooled_verdict

@@ -1,0 +1,91 @@
+"""How answers are worded wherever they are given: the words of an objective, speed-ups, cores, what several gain."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from tuner.machine.host import Machine
+from tuner.measure.objective import Objective
+from tuner.paths import DEFAULT_STORAGE, storage_option
+from tuner.quantity import plural
+from tuner.result.comparison import ComparisonResult
+from tuner.result.study import StudyResult, VerdictResult
+from tuner.stats.equivalence import VerdictCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """How an answer speaks of an objective: what is better and worse, and what a ratio is one of."""
+
+    better: str = "FASTER"
+    worse: str = "SLOWER"
+    quantity: str = "speed"
+    over: str = "over"
+    """What stands between a ratio and what it is of."""
+    is_worse: str = "is slower"
+    more_than: str = "to be more than {margin} faster"
+    best: str = "the fastest"
+
+
+def wording(objective: Objective) -> Wording:
+    """Return how to speak of an objective."""
+    if objective is Objective.ENERGY:
+        return Wording(
+            better="LESS ENERGY",
+            worse="MORE ENERGY",
+            quantity="items per joule",
+            over="the items per joule of",
+            is_worse="takes more energy",
+            more_than="to take more than {margin} less energy",
+            best="the one with the least energy",
+        )
+    return Wording()
+
+
+def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
+    """Return a speed-up with its interval, to the digits that the interval leaves meaning."""
+    if verdict.speedup is None or verdict.low is None or verdict.high is None:
+        return "no speed-up"
+    digits = 3 if verdict.high - verdict.low < 0.02 else 2
+    return f"{verdict.speedup:.{digits}f}× [{verdict.low:.{digits}f}–{verdict.high:.{digits}f}]"
+
+
+def interval_text(verdict: VerdictResult | ComparisonResult) -> str:
+    """Return the interval of a verdict that has one."""
+    return f"{verdict.low:.2f}–{verdict.high:.2f}×"
+
+
+def cores_text(machine: Machine) -> str:
+    """Return the cores that a process may use, and its limit."""
+    cores = plural(machine.physical_cores, "core")
+    if machine.threads_per_core > 1:
+        cores += f" ({plural(machine.logical_cpus, 'thread')})"
+    if machine.logical_cpus < machine.online_cpus:
+        cores += f", CPUs {machine.affinity} of {machine.online_cpus}"
+    quota = machine.cpu_quota
+    limit = "no CPU limit" if quota is None else f"a limit of {quota:g} CPU{'' if quota == 1 else 's'}"
+    return f"{cores}, {limit}"
+
+
+def better_of_several(study: StudyResult) -> str | None:
+    """Return what was proven of several processes, over what one process is recommended; None where nothing was."""
+    several = study.groups
+    if several is None or several.recommended.deployment.processes < 2:
+        return None
+    gain, spoken = several.recommended.gain, wording(study.objective)
+    if gain is None or gain.code is not VerdictCode.BETTER:
+        return None
+    n = several.recommended.deployment.processes
+    return f"{n} processes side by side were proven {spoken.better}: {speed_up(gain)} {spoken.over} the defaults"
+
+
+def pointer(study: StudyResult, command: str, handle: str, storage: str = DEFAULT_STORAGE) -> str | None:
+    """Return where a `command` on one process points to: what was proven of several, and how to get that."""
+    better, of_study = better_of_several(study), study_words(handle, storage)
+    return None if better is None else f"{better}; get that with: tftune {command} {of_study} --instances"
+
+
+def study_words(handle: str, storage: str) -> str:
+    """Return the words by which a command is told of a study."""
+    return f"{shlex.quote(handle)}{storage_option(storage)}"
