@@ -115,7 +115,7 @@ def test_what_meets_a_limit_that_the_default_breaks_is_not_called_faster(better:
     reason = "incumbent meets the limits, and tf-default does not"
     advice = structs.replace(better.recommended, gain=slow, reason=reason)
     first = lines_of(structs.replace(better, recommended=advice))[0]
-    assert first == f"✔ USE  resnet50: {reason}; 0.80× [0.75–0.85] the speed of TensorFlow's defaults"
+    assert first == f"✔ USE  resnet50: {reason}; 0.80× [0.75, 0.85] the speed of TensorFlow's defaults"
 
 
 def test_a_snippet_names_the_batch_size_where_it_is_another(better: StudyResult) -> None:

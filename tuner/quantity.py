@@ -79,14 +79,27 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return a ratio with its interval, to the digits that the interval leaves meaning."""
+def ratio_text(ratio: float | None, low: float | None, high: float | None, sign: str = "") -> str:
+    """Return a ratio with its interval, `1.05 [1.01, 1.09]`, to the digits that the interval leaves meaning.
+
+    `sign` follows the ratio, such as × in a sentence.
+    """
     if ratio is None:
         return "—"
     if low is None or high is None:
-        return f"{ratio:.2f}"
-    digits = 3 if high - low < 0.02 else 2
-    return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+        return f"{ratio:.2f}{sign}"
+    digits = _ratio_digits(low, high)
+    return f"{ratio:.{digits}f}{sign} {interval_text(low, high)}"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Return an interval of ratios, `[1.01, 1.09]`."""
+    digits = _ratio_digits(low, high)
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _ratio_digits(low: float, high: float) -> int:
+    return 3 if high - low < 0.02 else 2
 
 
 def rate_text(rate: float) -> str:

@@ -17,7 +17,7 @@ from tuner.report.rules import RECALLED, TITLES, evidence_lines
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.result.recommendation import RecommendationResult, kind_text, n_studies, over_default
-from tuner.result.wording import interval_text, speed_up
+from tuner.result.wording import range_text, speed_up
 from tuner.rules.advice import AdviceCode, AdviceReason
 from tuner.rules.rule import KEEP
 from tuner.space.carrier import Variable
@@ -82,7 +82,7 @@ def _answer(result: RecommendationResult) -> Answer:
         measured = comparison_card(verified).answers[0]
         has_figure = verified.speedup is not None and verified.code is not VerdictCode.UNDECIDED
         known = verified.low is not None and verified.high is not None
-        figure = speed_up(verified) if has_figure else interval_text(verified) if known else "no figure"
+        figure = speed_up(verified) if has_figure else range_text(verified) if known else "no figure"
         text = f"{of}: {figure} the speed of TensorFlow's defaults, measured here"
         is_worse = verified.code is VerdictCode.WORSE
         return Answer(code=verified.code, word=measured.word, text=text, setting=() if is_worse else setting)

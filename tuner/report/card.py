@@ -17,7 +17,7 @@ from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
 from tuner.result.study import WarningResult
-from tuner.result.wording import interval_text, speed_up, wording
+from tuner.result.wording import range_text, speed_up, wording
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
@@ -90,7 +90,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     margin, words = percent(result.margin, 0), wording(result.objective)
     if result.code is VerdictCode.UNDECIDED:
         known = result.low is not None and result.high is not None
-        text = f"b runs at {interval_text(result)} the {words.quantity} of a" if known else "no speed-up can be named"
+        text = f"b runs at {range_text(result)} the {words.quantity} of a" if known else "no speed-up can be named"
     else:
         text = f"b runs at {speed_up(result)} the {words.quantity} of a{rates}"
     compared = {
@@ -144,7 +144,7 @@ def check_card(result: CheckResult) -> Card:
     if together.low is None or together.high is None:
         figure = "no speed-up can be named"
     elif together.code is VerdictCode.UNDECIDED:
-        figure = f"{interval_text(together)} the {words.quantity} of the defaults"
+        figure = f"{range_text(together)} the {words.quantity} of the defaults"
     else:
         figure = f"{speed_up(together)} {words.over} the defaults"
     disagree = ", which disagree" if together.sessions_disagree else ""

@@ -16,7 +16,7 @@ from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import table
 from tuner.report.verdicts import VERDICT_STYLES
 from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RowResult
-from tuner.result.wording import interval_text, speed_up
+from tuner.result.wording import range_text, speed_up
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 
@@ -65,7 +65,7 @@ def _answer(result: FrameworksResult) -> Answer:
     if verdict is None or verdict.code is VerdictCode.UNDECIDED:
         known = verdict is not None and verdict.low is not None and verdict.high is not None
         if known and verdict is not None:
-            text = f"the fastest was {name}: {interval_text(verdict)} the speed of {reference}, {at}"
+            text = f"the fastest was {name}: {range_text(verdict)} the speed of {reference}, {at}"
         else:  # never in one round, or in too few
             text = f"the fastest was {name}; how it compares with {reference}, {at}, is not known yet"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())

@@ -15,6 +15,7 @@ from rich.text import Text
 from tuner.frameworks.tensorflow.baselines import BASELINES
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
+from tuner.quantity import ratio_text
 from tuner.report.layout import table
 from tuner.report.rules import NOT_KNOWN, TITLES, heading, never_measured, why_none
 from tuner.rules.gains import CounterExample
@@ -226,9 +227,7 @@ def _guides(rule: Rule) -> Iterator[str]:
 def _speed_up(stratum: StratumEvidence) -> str:
     """Return what a rule gains over the defaults on workloads that it had not seen."""
     gain = stratum.gained if stratum.expected is None else stratum.expected.over_default
-    if gain.low is None or gain.high is None:
-        return f"{gain.ratio:.2f}×"
-    return f"{gain.ratio:.2f}× [{gain.low:.2f}–{gain.high:.2f}]"
+    return ratio_text(gain.ratio, gain.low, gain.high, "×")
 
 
 def _more_text(each: CounterExample, kind: Kind) -> str:

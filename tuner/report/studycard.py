@@ -16,7 +16,7 @@ from tuner.report.limit import CpuLimit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.deciding import deciding, observation, searching
 from tuner.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
-from tuner.result.wording import Wording, interval_text, speed_up, study_words, wording
+from tuner.result.wording import Wording, range_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -72,7 +72,7 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
     against = several.verdicts.get(ONE_PROCESS)
     is_known = against is not None and against.low is not None
     quantity = wording(study.objective).quantity
-    figure = f"; several run at {interval_text(against)} its {quantity}" if against and is_known else ""
+    figure = f"; several run at {range_text(against)} its {quantity}" if against and is_known else ""
     text = f"one process instead of {of}{figure}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
 
@@ -101,7 +101,7 @@ def _answer(
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
-    interval = interval_text(against)
+    interval = range_text(against)
     unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
     if against.code is VerdictCode.NO_DIFFERENCE and observation(study, Code.NO_SEARCH):
         text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"

@@ -9,10 +9,9 @@ from rich.text import Text
 
 from tuner.quantity import plural
 from tuner.report.layout import table
-from tuner.report.verdicts import VERDICT_STYLES
+from tuner.report.verdicts import VERDICT_STYLES, speedup_text
 from tuner.result.study import StudyLine, VerdictResult
 from tuner.space.values import Value
-from tuner.stats.equivalence import VerdictCode
 
 _DEFAULTS = "the defaults"
 
@@ -38,10 +37,22 @@ def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
     rendered.columns[0].min_width = study_width
     for row in rows:
         date = str(row.created)[5:10]
-        rendered.add_row(row.study, _verdict(row.verdict), _speedup_text(row.verdict), date, _setting_text(row.setting))
+        rendered.add_row(
+            row.study,
+            _verdict(row.verdict),
+            speedup_text(row.verdict),
+            date,
+            _setting_text(row.setting),
+        )
         if row.groups is not None:
             several = _setting_text(row.groups_setting)
-            rendered.add_row("  several processes", _verdict(row.groups), _speedup_text(row.groups), "", several)
+            rendered.add_row(
+                "  several processes",
+                _verdict(row.groups),
+                speedup_text(row.groups),
+                "",
+                several,
+            )
     return rendered
 
 
@@ -49,15 +60,6 @@ def _verdict(verdict: VerdictResult | None) -> Text:
     if verdict is None:
         return Text("no finals", style="dim")
     return Text(verdict.code, style=VERDICT_STYLES[verdict.code])
-
-
-def _speedup_text(verdict: VerdictResult | None) -> str:
-    """Return a speed-up with its interval, or the interval alone where nothing was decided."""
-    if verdict is None or verdict.low is None or verdict.high is None:
-        return "—"
-    interval = f"[{verdict.low:.2f}–{verdict.high:.2f}]"
-    is_decided = verdict.code is not VerdictCode.UNDECIDED and verdict.speedup is not None
-    return f"{verdict.speedup:.2f} {interval}" if is_decided else interval
 
 
 def _setting_text(setting: Mapping[str, Value] | None) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import METRIC, RESPONSE_UNIT
-from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import duration_text, energy_text, interval_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report import terminal
 from tuner.report.layout import table
 from tuner.result.comparison import ComparisonResult
@@ -88,10 +88,12 @@ def sessions_text(gain: PooledResult, closest_s: float | None) -> str:
     return f"{gain.sessions} sessions{disagree}{spacing_note}"
 
 
-def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult) -> str:
+def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult | None) -> str:
     """Return a verdict's speed-up with its interval; of an undecided one the interval alone."""
-    if verdict.code is VerdictCode.UNDECIDED and verdict.speedup is not None:
-        return f"between {verdict.low:.2f} and {verdict.high:.2f}"
+    if verdict is None:
+        return "—"
+    if verdict.code is VerdictCode.UNDECIDED and verdict.low is not None and verdict.high is not None:
+        return interval_text(verdict.low, verdict.high)
     return ratio_text(verdict.speedup, verdict.low, verdict.high)
 
 

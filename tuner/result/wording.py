@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE, storage_option
-from tuner.quantity import plural
+from tuner.quantity import plural, ratio_text
 from tuner.result.comparison import ComparisonResult
 from tuner.result.study import StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
@@ -44,16 +44,15 @@ def wording(objective: Objective) -> Wording:
 
 
 def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
-    """Return a speed-up with its interval, to the digits that the interval leaves meaning."""
+    """Return a speed-up with its interval; of one without a figure that there is none."""
     if verdict.speedup is None or verdict.low is None or verdict.high is None:
         return "no speed-up"
-    digits = 3 if verdict.high - verdict.low < 0.02 else 2
-    return f"{verdict.speedup:.{digits}f}× [{verdict.low:.{digits}f}–{verdict.high:.{digits}f}]"
+    return ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
 
 
-def interval_text(verdict: VerdictResult | ComparisonResult) -> str:
-    """Return the interval of a verdict that has one."""
-    return f"{verdict.low:.2f}–{verdict.high:.2f}×"
+def range_text(verdict: VerdictResult | ComparisonResult) -> str:
+    """Return the interval of a verdict that has one, as of something undecided."""
+    return f"{verdict.low:.2f}× to {verdict.high:.2f}×"
 
 
 def cores_text(machine: Machine) -> str:

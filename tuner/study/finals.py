@@ -16,6 +16,7 @@ from tuner.measure.finals import Contender
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
 from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.measure.rounds import Rounds, in_common
+from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -127,7 +128,7 @@ class Finals:
         hold_rounds(list(tests.values()), self._rounds(), self._keeping(tests), n_rounds=_EARLY_ROUNDS)
         for key in filter(self._is_proven, tests):
             verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
-            proven = f"{verdict.speedup:.2f}× [{verdict.low:.2f}–{verdict.high:.2f}]"
+            proven = ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
             self.events.stage(f"proven so far: {names[key]}, {proven}; Ctrl-C ends the search with it")
 
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
