@@ -210,7 +210,7 @@ def _finals(
     plan = choose_passes(FinalsPlan(), noise, costs, left_s=finals_s, resident=None)
     common = Rounds(
         launcher=_Starting(launcher, FRESH_START_S),
-        fork_launchers=[_Starting(launcher, FORK_START_S)],
+        fork_launchers=[lambda: _Starting(launcher, FORK_START_S)],
         plan=plan,
         rng=rng,
         time=Countdown(total_s=finals_s, now=launcher.now, began_s=began_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
@@ -40,21 +41,22 @@ class Servers:
             self._add()
         return self._launchers[0] if self._launchers else None
 
-    def finals_launchers(self, contenders: Sequence[Contender]) -> Sequence[ForkLauncher]:
-        """Return what forks the processes of these contenders, in turn, once it is up; nothing where none can.
+    def finals_launchers(self, contenders: Sequence[Contender]) -> Sequence[Callable[[], ForkLauncher]]:
+        """Return what forks the processes of these contenders, in turn; nothing where none can.
 
-        A setting that is read while the framework is imported would need servers of its own.
+        The first is that of the search. The others start when they are asked for, as most finals end before. A setting
+        that is read while the framework is imported would need servers of its own.
         """
         deployments = [contender.deployment for contender in contenders]
         deployments += [member for each in deployments for member in each.members]
         if any(self._job.space.catalogue.is_early(name) for each in deployments for name in each.env):
             return ()
-        if self.search_launcher() is None:
+        first = self.search_launcher()
+        if first is None or first.is_refused():
             return ()
         room = (free_host_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
-        for _ in range(min(_N_SERVERS - len(self._launchers), room)):
-            self._add()
-        return tuple(each for each in self._launchers if not each.is_refused())
+        n = max(len(self._launchers), min(_N_SERVERS, 1 + room))
+        return [functools.partial(self._up, number) for number in range(n)]
 
     def _can_fork(self) -> bool:
         if self._job.workload.command is not None:
@@ -64,6 +66,13 @@ class Servers:
             self._has_said_why = True
             self._notify(f"trials start fresh interpreters instead of forks: {refused}")
         return refused is None
+
+    def _up(self, number: int) -> ForkLauncher:
+        """Return the launcher of that number once its server is up, so that its import disturbs nothing timed."""
+        while len(self._launchers) <= number:
+            self._add()
+        self._launchers[number].is_refused()
+        return self._launchers[number]
 
     def _add(self) -> None:
         launcher = ForkLauncher(self._job.target(), notify=self._notify)

@@ -24,14 +24,15 @@ class Rounds:
     """The rounds that were held, and what holds them.
 
     Processes are fresh interpreters from `launcher`, or come from the `fork_launchers` in turn where there are any and
-    nothing asks for fresh ones. `time` is the clock of the run.
+    nothing asks for fresh ones. Each of those is asked for when it is needed first, and is up when it is returned, so
+    that two rounds do not wait for servers of later ones. `time` is the clock of the run.
     """
 
     launcher: Launcher
     plan: FinalsPlan
     rng: np.random.Generator
     time: Countdown
-    fork_launchers: Sequence[Launcher] = ()
+    fork_launchers: Sequence[Callable[[], Launcher]] = ()
     notify: Notify = lambda _: None
     held: list[Round] = field(default_factory=list)
     total_s: float = math.inf
@@ -43,8 +44,9 @@ class Rounds:
 
     def hold(self, contenders: Sequence[Contender], *, fresh: bool) -> Round:
         """Hold one round more; `fresh` tells whether forks would not do."""
+        forks = None if fresh else self._forks()
         began_s, n = self.time.elapsed_s(), len(contenders)
-        self.held.append(self._run(contenders, fresh=fresh))
+        self.held.append(self._run(contenders, forks))
         if self.held[-1].one_at_a_time:
             self.plan = replace(self.plan, max_resident=1)
         if len(self.held) > 1 and self.held[-1].fresh != self.held[-2].fresh:
@@ -63,15 +65,28 @@ class Rounds:
             return self.plan.max_rounds
         return max(0, int(left_s / max(self.expected_s(self.n_together), 1e-9)))
 
-    def _run(self, contenders: Sequence[Contender], *, fresh: bool) -> Round:
-        if self.fork_launchers and not fresh:
-            replica = self.fork_launchers[(len(self.held) - 1) % len(self.fork_launchers)]
+    def _forks(self) -> Launcher | None:
+        """Return what the next round is forked from; None if nothing can be."""
+        if not self.fork_launchers:
+            return None
+        try:
+            return self.fork_launchers[(len(self.held) - 1) % len(self.fork_launchers)]()
+        except TunerError as error:
+            self._go_on_with_fresh(error)
+            return None
+
+    def _run(self, contenders: Sequence[Contender], forks: Launcher | None) -> Round:
+        if forks is not None:
             try:
-                return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
-            except TunerError as error:  # a fork server that is gone is no reason to end what fresh interpreters can do
-                self.fork_launchers = ()
-                self.notify(f"the finals continue with fresh interpreters: {error.message}")
+                return finals.run_round(contenders, forks, self.plan, self.rng, fresh=False)
+            except TunerError as error:
+                self._go_on_with_fresh(error)
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)
+
+    def _go_on_with_fresh(self, error: TunerError) -> None:
+        """Use no forks any more: a server that is gone is no reason to end what fresh interpreters can do."""
+        self.fork_launchers = ()
+        self.notify(f"the finals continue with fresh interpreters: {error.message}")
 
 
 def in_common(of_tests: Sequence[Sequence[Contender]]) -> list[Contender]:

@@ -43,8 +43,8 @@ _PRIMARY_ROUNDS = 0.8  # of their time that the rounds of who is compared with t
 _LEAST_ALPHA = 0.0025  # of a test that takes the place of another
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
-Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
-"""Returns what forks the processes of contenders, if anything does; whoever gives it ends them."""
+Replicas = Callable[[Sequence[Contender]], Sequence[Callable[[], Launcher]]]
+"""Returns what forks the processes of contenders, if anything does, each once it is up; whoever gives it ends them."""
 
 
 @dataclass(slots=True, kw_only=True)
