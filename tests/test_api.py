@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import lzma
 import os
@@ -25,6 +27,17 @@ from tests.command_line import ROOT
 from tests.conftest import Call
 from tests.schemas import validator
 from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
+from tuner.cli import frameworks as cli_frameworks
+from tuner.cli import measure as cli_measure
+from tuner.cli import overhead as cli_overhead
+from tuner.cli import predict as cli_predict
+from tuner.cli import profile as cli_profile
+from tuner.cli import search as cli_search
+from tuner.job.frameworks.comparison import FrameworksRequest
+from tuner.job.overhead import OverheadRequest
+from tuner.job.predict import PredictRequest
+from tuner.job.profile import ProfileRequest
+from tuner.job.request import SearchRequest
 from tuner.workload.spec import WorkloadSpec
 
 STUDY = "resnet50-inference-0ef21487"
@@ -174,6 +187,52 @@ def test_names_with_brackets_are_no_markup(tmp_path: Path, call: Call) -> None:
 def test_results_can_be_pickled(study: tuner.Study) -> None:
     for thing in (study, tuner.load_rules("shipped")):
         assert repr(pickle.loads(pickle.dumps(thing))) == repr(thing)
+
+
+OTHERWISE = {"max_p99": "max_p99_ms", "max_power": "max_power_w", "batch": "batches", "execution": "executions"}
+"""Options whose names in Python are others."""
+TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "quiet"}
+"""Options of a terminal, and the storage, which has a name of its own there."""
+
+
+@pytest.mark.parametrize(
+    ("of_terminal", "of_python", "request_type"),
+    [
+        (cli_search.search, tuner.search, SearchRequest),
+        (cli_measure.compare, tuner.compare, None),
+        (cli_measure.check, tuner.check, None),
+        (cli_frameworks.frameworks, tuner.compare_frameworks, FrameworksRequest),
+        (cli_overhead.overhead, tuner.overhead, OverheadRequest),
+        (cli_predict.predict, tuner.predict, PredictRequest),
+        (cli_profile.profile, tuner.profile, ProfileRequest),
+    ],
+    ids=lambda each: getattr(each, "__name__", "None"),
+)
+def test_options_are_by_default_the_same_in_a_terminal_and_in_python(
+    of_terminal: Callable[..., Any], of_python: Callable[..., Any], request_type: Any
+) -> None:
+    typed = {OTHERWISE.get(name, name): default for name, default in defaults(of_terminal).items() if name not in TYPED}
+    given = defaults(of_python)
+    shared = typed.keys() & given.keys() - {"storage"}
+    assert len(shared) >= 3
+    for name in shared:
+        default = typed[name] / 100 if name == "margin" and typed[name] is not None else typed[name]
+        assert plain(default) == plain(given[name]), name
+    asked = {} if request_type is None else {each.name: each.default for each in dataclasses.fields(request_type)}
+    for name in shared & asked.keys():
+        if asked[name] is not dataclasses.MISSING:
+            assert plain(asked[name]) == plain(given[name]), name
+
+
+def plain(default: Any) -> Any:
+    """Return a default; nothing named is None or an empty list."""
+    return None if default in ([], ()) else default
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return what the options of a function are by default, of those that need not be given."""
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
 
 def test_options_become_the_words_of_a_command_line() -> None:

@@ -25,7 +25,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
 from tuner.measure.warning import Code, MeasurementWarning
-from tuner.report import card, chart, studycard, studypage, suite
+from tuner.report import card, chart, studycard, studylist, studypage
 from tuner.report.emit import Format
 from tuner.result import deciding
 from tuner.result.comparison import NothingToCheck
@@ -391,4 +391,4 @@ def test_a_pinned_process_is_not_called_valid_for_all_cores(better: StudyResult)
     rows = dict(studycard.study_card(study, handle="last").rows)
     assert rows["Valid"].startswith(f"{pin}; ")
     assert f"# Measured on {pin}; " in tuner.Study(study).emit("sh")
-    assert suite.outcome(study, "").endswith(f"; {pin}")
+    assert studylist.outcome(study, "").endswith(f"; {pin}")

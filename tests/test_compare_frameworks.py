@@ -21,14 +21,13 @@ import pytest
 from tests.command_line import tftune
 from tests.conftest import QUIET, Call
 from tests.frameworks import subject
-from tuner.api.frameworks import describe
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
 from tuner.job.frameworks.comparison import Comparison, FrameworksRequest, prepare_comparison
 from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.preparation import check, make_ready, tune
-from tuner.job.frameworks.result import ComparisonData, bests
+from tuner.job.frameworks.result import ComparisonData, bests, describe_frameworks
 from tuner.job.frameworks.scan import Schedule, answering, scan
 from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE
@@ -214,7 +213,7 @@ def data(space: Space) -> ComparisonData:
 
 
 def test_ratios_are_of_rounds_and_drift_is_taken_out(data: ComparisonData) -> None:
-    result = describe(data)
+    result = describe_frameworks(data)
     rows = {(row.framework, row.kind): row for row in result.rows if row.batch_size == BATCH}
     assert rows["tensorflow", "default"].ratio is None
     for (framework, kind), row in rows.items():
@@ -239,7 +238,7 @@ def test_ratios_are_of_rounds_and_drift_is_taken_out(data: ComparisonData) -> No
 
 
 def test_other_batch_sizes_are_of_pairs_and_a_curve_ends_where_memory_does(data: ComparisonData) -> None:
-    every = describe(data).rows
+    every = describe_frameworks(data).rows
     rows = {(row.framework, row.kind): row for row in every if row.batch_size == 16}
     at_8 = next(row for row in every if (row.framework, row.batch_size) == ("tensorflow", BATCH))
     assert at_8.items_per_s is not None
@@ -260,7 +259,7 @@ def test_a_tuned_setting_that_was_not_measured_has_no_figures_of_the_default(dat
     measurement = next(each for each in data.measurements if each.contender == "openvino/default")
     anchor = next(each for each in data.measurements if each.contender == "tensorflow/default")
     more = [replace(measurement, batch_size=32), replace(anchor, batch_size=32)]
-    rows = describe(replace(data, measurements=[*data.measurements, *more])).rows
+    rows = describe_frameworks(replace(data, measurements=[*data.measurements, *more])).rows
     assert {(row.framework, row.kind) for row in rows if row.batch_size == 32} == {
         ("tensorflow", "default"),
         ("openvino", "default"),
@@ -270,7 +269,7 @@ def test_a_tuned_setting_that_was_not_measured_has_no_figures_of_the_default(dat
 def test_the_best_of_a_framework_is_its_default_where_the_tuned_one_is_slower(data: ComparisonData) -> None:
     swapped = {"openvino/default": "openvino/tuned", "openvino/tuned": "openvino/default"}
     rounds = [replace(r, slices={swapped.get(n, n): each for n, each in r.slices.items()}) for r in data.rounds]
-    first = describe(replace(data, rounds=rounds)).fastest
+    first = describe_frameworks(replace(data, rounds=rounds)).fastest
     assert first is not None
     assert (first.framework, first.kind) == ("openvino", "default")
 
@@ -279,17 +278,17 @@ def test_nobody_is_told_to_stay_without_evidence(data: ComparisonData) -> None:
     names = {"tensorflow/default": "openvino/default", "openvino/default": "tensorflow/default"}
     rounds = [replace(r, slices={n: r.slices[o] for n, o in names.items()}) for r in data.rounds]
     candidates = [candidate for candidate in data.candidates if candidate.name in names]
-    shown = describe(replace(data, rounds=rounds, candidates=candidates))
+    shown = describe_frameworks(replace(data, rounds=rounds, candidates=candidates))
     assert frameworks_card(shown).answers[0].word == "STAY WITH TENSORFLOW"
     few = [replace(r, slices=dict(r.slices)) for r in rounds[:2]]
     noisy = few[0].slices["openvino/default"][0]
     few[0].slices["openvino/default"] = [replace(noisy, elapsed_s=noisy.elapsed_s * 1.5)] * 4
-    undecided = frameworks_card(describe(replace(data, rounds=few, candidates=candidates))).answers[0]
+    undecided = frameworks_card(describe_frameworks(replace(data, rounds=few, candidates=candidates))).answers[0]
     assert (undecided.code, "openvino is not faster is not shown" in undecided.text) == (VerdictCode.UNDECIDED, True)
 
 
 def test_the_table_is_csv_and_the_chart_svg(data: ComparisonData) -> None:
-    result = describe(data)
+    result = describe_frameworks(data)
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert len(rows) == len(result.rows)
     assert {row["framework"] for row in rows} == {"tensorflow", "onnxruntime", "openvino"}
@@ -316,10 +315,10 @@ def test_what_was_not_measured_yet_has_no_row(data: ComparisonData) -> None:
     """It did not fail."""
     late = "openvino/tuned"
     rounds = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in data.rounds]
-    rows = describe(replace(data, rounds=rounds)).rows
+    rows = describe_frameworks(replace(data, rounds=rounds)).rows
     assert [row.kind for row in rows if row.framework == "openvino" and row.batch_size == BATCH] == ["default"]
     failed = [replace(r, failures={late: "oom: no memory"}) for r in rounds]
-    [row] = [row for row in describe(replace(data, rounds=failed)).rows if row.status is Status.FAILED]
+    [row] = [row for row in describe_frameworks(replace(data, rounds=failed)).rows if row.status is Status.FAILED]
     assert (row.kind, row.message) == ("tuned", "oom: no memory")
 
 
@@ -330,7 +329,7 @@ def test_outputs_that_are_all_alike_agree_with_anything(
     data: ComparisonData, values: tuple[float, ...], is_flat: bool
 ) -> None:
     sample = {"inputs": "", "outputs": {"output_0": values}}
-    codes = [each.code for each in describe(replace(data, spread=spread(sample))).warnings]
+    codes = [each.code for each in describe_frameworks(replace(data, spread=spread(sample))).warnings]
     assert ("flat outputs" in codes) == is_flat
     batch = {"inputs": "", "outputs": {"output_0": (0.1, 0.9)}}  # one item is like another's, and not like all
     assert (spread({**sample, "batch": batch}) or 0.0) > 0.5

@@ -19,9 +19,8 @@ from tuner.errors import TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import estimate_noise
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair
+from tuner.measure.pair import Pair, estimate_noise
 from tuner.measure.passes import estimate_passes
 from tuner.result.document import describe_study
 from tuner.space.deployment import Deployment

@@ -40,11 +40,6 @@ def test_a_lower_room_never_imports_a_higher_one(path: Path) -> None:
     assert all(ORDER.index(other) <= ORDER.index(room) for other in rooms_imported(path))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_stay_small_enough_to_hold_in_the_head(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
-
-
 FRAMEWORKS = {
     "tuner": set(),  # what all frameworks share
     "tensorflow": {"tensorflow", "h5py"},  # the last comes with Keras, and is asked only if it is there

@@ -13,9 +13,8 @@ import pytest
 from tests.conftest import QUIET, setting
 from tests.schemas import validator
 from tuner.job.calibration import Calibration, describe
-from tuner.measure.noise import estimate_noise, process_sds, slice_sd
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, log_ratios, run_pair
+from tuner.measure.pair import Pair, estimate_noise, log_ratios, process_sds, run_pair, slice_sd
 from tuner.measure.passes import Live
 from tuner.measure.warning import Code
 from tuner.report.terminal import noise_text

@@ -21,10 +21,9 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
-from tuner.frameworks.onnxruntime import gpus
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.child import exporter, session
-from tuner.frameworks.onnxruntime.framework import FRAMEWORK
+from tuner.frameworks.onnxruntime.framework import FRAMEWORK, why_no_gpu
 from tuner.frameworks.openvino.child import exporter as openvino_exporter
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
@@ -386,7 +385,7 @@ NO_DRIVER = (
     ],
 )
 def test_why_it_uses_no_gpu_is_read_from_its_log(log: str, reason: str) -> None:
-    error = gpus.why_none({"providers": ["CPUExecutionProvider"], "log": log})
+    error = why_no_gpu({"providers": ["CPUExecutionProvider"], "log": log})
     assert error.message == f"ONNX Runtime sees no GPU: {reason}"
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_info
-from tuner.report.expectation import expectation_of
 
 from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
@@ -33,9 +32,10 @@ from tuner.machine.blas import one_blas_thread
 from tuner.machine.host import detect
 from tuner.machine.spec import parse_spec
 from tuner.model.prior import PredictedRatio
+from tuner.result.document import expectation_of
 from tuner.space.space import Space
 from tuner.stats import gp
-from tuner.stats.rank import rank_correlation
+from tuner.stats.estimate import rank_correlation
 from tuner.study.attributes import Prediction
 from tuner.study.lattice import thinned
 from tuner.study.trials import Trial

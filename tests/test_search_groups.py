@@ -28,7 +28,7 @@ from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.budget import Budget
-from tuner.study.groups import choose_groups
+from tuner.study.loop import choose_groups
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record, trials_of
 from tuner.study.storage import open_storage

@@ -24,8 +24,8 @@ from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_s
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.report import verdicts
+from tuner.result.decision import of_setting, pooled_result
 from tuner.result.document import describe_line, describe_study
-from tuner.result.sessions import of_setting, pooled_result
 from tuner.result.study import StudyResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space

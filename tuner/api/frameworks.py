@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
-
-from msgspec import convert
+from typing import Unpack
 
 from tuner.api.options import WorkloadOptions, duration_text, margin_share, storage_text, workload_spec
 from tuner.api.progress import FrameworksShown, stderr_console
-from tuner.api.shown import Shown
+from tuner.api.shown import Shown, Tabled
 from tuner.job import frameworks as comparisons
 from tuner.job.events import FrameworksEvents
 from tuner.job.frameworks.comparison import BATCHES, BUDGET, TIMEOUT, FrameworksRequest
-from tuner.job.frameworks.result import ComparisonData, fastest_of, rows_of
+from tuner.job.frameworks.result import describe_frameworks
 from tuner.job.request import KEEP
-from tuner.machine.conditions import Conditions
-from tuner.measure.agreement import TELLING_SPREAD
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.result.evidence import round_warnings
 from tuner.result.frameworks import FrameworksResult
-from tuner.result.study import WarningResult
 from tuner.stats.equivalence import MARGIN
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class Frameworks(Shown):
+class Frameworks(Shown, Tabled):
     """Which framework is the fastest, and what was measured of each; all of it is in `result`."""
 
     result: FrameworksResult
@@ -41,11 +30,9 @@ class Frameworks(Shown):
         super().__init__(result, frameworks_card(result))
         self.result = result
 
-    def table(self) -> pd.DataFrame:
+    def csv(self) -> str:
         """Return a row for each framework, setting and batch size."""
-        import pandas as pd
-
-        return pd.read_csv(io.StringIO(as_csv(self.result)))
+        return as_csv(self.result)
 
     def chart(self) -> str | None:
         """Return rates over batch sizes as SVG; None where there is one batch size."""
@@ -54,37 +41,7 @@ class Frameworks(Shown):
 
 def run_comparison(request: FrameworksRequest, events: FrameworksEvents) -> Frameworks:
     """Measure what is not stored yet; raises BadInputError before anything is measured."""
-    return Frameworks(describe(comparisons.compare_frameworks(request, events)))
-
-
-def describe(data: ComparisonData) -> FrameworksResult:
-    """Return what is published of a comparison."""
-    flat: list[MeasurementWarning] = []
-    if data.spread is not None and data.spread < TELLING_SPREAD:  # they agree with anything
-        observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
-        flat = [MeasurementWarning(code=Code.FLAT_OUTPUTS, observation=observation)]
-    of_conditions = [] if data.conditions is None else condition_warnings(data.conditions)
-    of_inputs = input_warnings(data.subject.workload.fed, data.outputs)
-    warnings = merge(of_inputs, of_conditions, round_warnings(data.rounds), flat)
-    return FrameworksResult(
-        comparison=data.name,
-        machine=data.subject.machine,
-        device=data.subject.device,
-        workload=data.subject.workload,
-        reference=data.candidates[0].framework,
-        batch_size=data.batch_size,
-        margin=data.margin,
-        builds={each.framework: each.prepared.job.build.to_dict() for each in data.candidates},
-        rows=tuple(rows_of(data)),
-        fastest=fastest_of(data),
-        searches=dict(data.tuned),
-        absent=tuple(data.absent),
-        rounds=sum(not each.interruptions for each in data.rounds),
-        ended=data.ended,
-        why_no_energy=data.why_no_energy,
-        conditions=None if data.conditions is None else convert(data.conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning) for warning in warnings),
-    )
+    return Frameworks(describe_frameworks(comparisons.compare_frameworks(request, events)))
 
 
 def compare_frameworks(

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from rich.console import Console
+from rich.console import RenderableType
 
 from tuner.api.options import WorkloadOptions, duration_text, path_text, workload_spec
 from tuner.api.progress import OverheadShown, stderr_console
+from tuner.api.shown import Printed
 from tuner.job.overhead import BATCHES, BUDGET, OverheadEvents, OverheadRequest, measure_overhead
 from tuner.job.request import TRIAL_TIMEOUT
 from tuner.report.overhead import as_csv, chart, rendered
 from tuner.result.overhead import OverheadResult
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-_WIDTH = 120
-
-
-class RuntimeOverhead:
+class RuntimeOverhead(Printed):
     """How much of a step is runtime, by execution and batch size; all of it is in `result`."""
 
     def __init__(self, result: OverheadResult) -> None:
         """Take a result."""
         self.result = result
 
-    def table(self) -> pd.DataFrame:
+    def csv(self) -> str:
         """Return a row for each execution and batch size."""
-        import pandas as pd
+        return as_csv(self.result)
 
-        return pd.read_csv(io.StringIO(as_csv(self.result)))
+    def page(self) -> Sequence[RenderableType]:
+        """Return the answer, what helps, and a table for each execution."""
+        return rendered(self.result)
 
     def chart(self) -> str | None:
         """Return exposed overhead and time an item over batch sizes as SVG; None for one batch size."""
         return chart(self.result)
-
-    def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result), sep="\n")
-        return text.getvalue()
 
 
 def run_overhead(request: OverheadRequest, events: OverheadEvents) -> RuntimeOverhead:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from rich.console import Console
+from rich.console import RenderableType
 
 from tuner.api.options import (
     WorkloadOptions,
@@ -19,6 +18,7 @@ from tuner.api.options import (
     workload_spec,
 )
 from tuner.api.progress import ProfileShown, stderr_console
+from tuner.api.shown import Printed
 from tuner.job.capture import Capture, write_capture
 from tuner.job.predict import PredictRequest, predict_workload
 from tuner.job.profile import ProfileEvents
@@ -27,13 +27,8 @@ from tuner.report.prediction import as_csv, chart, rendered
 from tuner.result.prediction import PredictionResult
 from tuner.space.values import Value
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-_WIDTH = 120
-
-
-class Prediction:
+class Prediction(Printed):
     """Predicted throughput of settings; all of it is in `result`, and none of it was measured."""
 
     def __init__(self, result: PredictionResult, capture: Capture) -> None:
@@ -41,11 +36,13 @@ class Prediction:
         self.result = result
         self._capture = capture
 
-    def table(self) -> pd.DataFrame:
+    def csv(self) -> str:
         """Return a row for each setting, the fastest first."""
-        import pandas as pd
+        return as_csv(self.result)
 
-        return pd.read_csv(io.StringIO(as_csv(self.result)))
+    def page(self) -> Sequence[RenderableType]:
+        """Return the best settings, the recommended ones, and why."""
+        return rendered(self.result)
 
     def chart(self) -> str | None:
         """Return the two knobs that matter most as SVG; None where fewer than two do."""
@@ -54,11 +51,6 @@ class Prediction:
     def write_capture(self, path: str | Path) -> None:
         """Write what was measured of the operators to a file, to predict from it elsewhere."""
         write_capture(self._capture, Path(path))
-
-    def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result), sep="\n")
-        return text.getvalue()
 
 
 def run_prediction(request: PredictRequest, events: ProfileEvents) -> Prediction:

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from rich.console import Console
+from rich.console import RenderableType
 
 from tuner.api.options import WorkloadOptions, duration_text, path_text, workload_spec
 from tuner.api.progress import ProfileShown, stderr_console
+from tuner.api.shown import Printed
 from tuner.job.profile import ProfileEvents, ProfileRequest, profile_workload
 from tuner.job.request import TRIAL_TIMEOUT
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
 from tuner.result.profile import ProfileResult
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_TOP, _WIDTH = 12, 120
+_TOP = 12
 
 
-class OperatorProfile:
+class OperatorProfile(Printed):
     """What each operator of a model takes, and what bounds it; all of it is in `result`."""
 
     def __init__(self, result: ProfileResult) -> None:
         """Take a result."""
         self.result = result
 
-    def table(self) -> pd.DataFrame:
+    def csv(self) -> str:
         """Return a row for each operator that took any time."""
-        import pandas as pd
+        return as_csv(self.result)
 
-        return pd.read_csv(io.StringIO(as_csv(self.result)))
+    def page(self) -> Sequence[RenderableType]:
+        """Return the operators that take most, and what bounds them."""
+        return rendered(self.result, top=_TOP)
 
     def roofline(self) -> str:
         """Return FLOP/s against FLOPs a byte as SVG, a dot for each operator."""
         return roofline(self.result)
-
-    def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result, top=_TOP), sep="\n")
-        return text.getvalue()
 
 
 def run_profile(request: ProfileRequest, events: ProfileEvents) -> OperatorProfile:

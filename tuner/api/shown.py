@@ -1,13 +1,22 @@
-"""What all results of the API have in common: a card that is printed, and that a notebook shows."""
+"""What results of the API have in common: a card or a page that is printed, and that a notebook shows; a table."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
+from rich.console import Console, RenderableType
 
 from tuner.report import card, cardpage
 from tuner.report.card import Card
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDTH = 120
 
 
 class Shown:
@@ -33,3 +42,30 @@ class Shown:
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return cardpage.fragment(self.card)
+
+
+class Tabled:
+    """What has rows: `csv` gives them as text."""
+
+    @abstractmethod
+    def csv(self) -> str:
+        """Return the rows as CSV with a header."""
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows as a table."""
+        import pandas as pd
+
+        return pd.read_csv(io.StringIO(self.csv()))
+
+
+class Printed(Tabled):
+    """What prints as a page of a terminal."""
+
+    @abstractmethod
+    def page(self) -> Sequence[RenderableType]:
+        """Return what is printed."""
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=_WIDTH).print(*self.page(), sep="\n")
+        return text.getvalue()

@@ -124,7 +124,7 @@ def suite(
     rules` learns from the results.
     """
     from tuner.job import suite as suites
-    from tuner.report import suite as report
+    from tuner.report import studylist
     from tuner.result.inspection import SuiteResult
 
     planned = suites.plan(
@@ -153,8 +153,8 @@ def suite(
         show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
     else:
         if dry_run:
-            show(*planned.unavailable, report.plan(cases))
-        show(report.summary(cases, sum(each.wall_s for each in done)))
+            show(*planned.unavailable, studylist.suite_table(cases))
+        show(studylist.suite_summary(cases, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
     if any(case.state == "failed" for case in cases):
@@ -164,7 +164,7 @@ def suite(
 def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:
     """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
     from tuner.quantity import duration_text
-    from tuner.report.suite import outcome
+    from tuner.report.studylist import outcome
 
     out = console(stderr=True)
     n = len(planned.cases)
@@ -193,7 +193,7 @@ def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[F
 
 def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
     """Return each search; what came out of the known ones, which takes time to read, where it is shown."""
-    from tuner.report.suite import outcome
+    from tuner.report.studylist import outcome
     from tuner.result.document import describe_study
     from tuner.result.inspection import CaseResult
 

@@ -49,10 +49,10 @@ def show_workload(workload: WorkloadSpec, python: PythonOption = None, json_: Js
 
     The graph is traced once, by the interpreter given with --python, and cached.
     """
-    from tuner.job.describe import describe
+    from tuner.job.job import describe_workload
     from tuner.report.workload import page
 
-    document = describe(workload, python)
+    document = describe_workload(workload, python)
     if json_:
         show_json(document)
     else:

@@ -16,8 +16,7 @@ from tuner.job.request import ParsedRequest
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.countdown import Countdown
-from tuner.measure.noise import estimate_noise, slice_sd
-from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
+from tuner.measure.pair import Pair, ReferenceLost, estimate_noise, log_ratios, run_pair, slice_sd
 from tuner.measure.passes import Live
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import MeasurementWarning, condition_warnings, merge

@@ -24,8 +24,9 @@ from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, ParsedRequest, SearchRe
 from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.result import evidence, sessions
+from tuner.result import evidence
 from tuner.result.comparison import CheckResult, NothingToCheck
+from tuner.result.decision import closest_s, of_setting, pooled_result, pooled_sessions
 from tuner.result.document import describe_study, no_finals, no_groups
 from tuner.result.wording import pointer
 from tuner.space import spacefile
@@ -155,14 +156,14 @@ def check_study(
         record.add("checks", comparison.to_dict())
         record.put("updated", now())
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
-    study_sessions = sessions.of_setting(record.attributes(), recommended)
-    pooled = sessions.pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
+    study_sessions = of_setting(record.attributes(), recommended)
+    pooled = pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
     return StudyCheck(
         study=record.name,
         comparison=comparison,
         pooled=pooled,
         limit_statuses=limit_statuses,
-        closest_s=sessions.closest_s(study_sessions),
+        closest_s=closest_s(study_sessions),
     )
 
 
@@ -187,7 +188,7 @@ def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
         study=result.study,
         helps=result.helps,
         limits=result.limit_statuses or None,
-        together=sessions.pooled_result(result.pooled),
+        together=pooled_result(result.pooled),
         closest_s=result.closest_s,
     )
 

@@ -20,7 +20,7 @@ from tuner.identity import digest
 from tuner.job.feed import check_batch, fixed_batch_sizes, inputs_of
 from tuner.job.own_settings import check_own_settings
 from tuner.job.placeholders import check_placeholders, literal
-from tuner.job.request import ParsedRequest
+from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.space import space_of
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
@@ -29,17 +29,20 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.measure.warning import MeasurementWarning, input_warnings
 from tuner.model.graph import Features, features, precision, read
+from tuner.result.inspection import WorkloadResult
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.study.subject import Subject, subject_of
+from tuner.study.subject import Subject, subject_of, workload_facts
 from tuner.trial.audit import Auditor, Seen, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
+from tuner.workload import pyfile
 from tuner.workload.feed import InputFacts, made_otherwise
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution, Kind, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
@@ -389,3 +392,19 @@ def _check_preload(env: Mapping[str, str]) -> None:
         raise BadInputError(
             f"{PRELOAD} names {failed[1]}, which cannot be loaded ({failed[2]})", f"install it, or unset {PRELOAD}"
         )
+
+
+def describe_workload(spec: WorkloadSpec, python: str | None) -> WorkloadResult:
+    """Return the workload and its features; raises BadInputError. Nothing is measured or stored."""
+    checked = parse_request(SearchRequest(workload=spec, python=python), stores=False)
+    if checked.workload.members:
+        raise BadInputError(f"{checked.workload.name} is an ensemble", "show its models one at a time")
+    job = prepare(checked)
+    job.export()
+    file = pyfile.read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
+    return WorkloadResult(
+        workload=workload_facts(job.workload, job.inputs),
+        modes=file.modes if file else (job.workload.mode,),
+        source=file.source if file else "",
+        features=job.features(),
+    )

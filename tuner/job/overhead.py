@@ -15,11 +15,12 @@ import msgspec
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
+from tuner.frameworks.framework import Framework
+from tuner.frameworks.registry import DEFAULT
 from tuner.identity import digest
 from tuner.job.events import TaskEvents
 from tuner.job.feasible import feasible
 from tuner.job.feed import tell_outputs
-from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
@@ -41,7 +42,7 @@ from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.feed import made_otherwise
 from tuner.workload.spec import WorkloadSpec
-from tuner.workload.workload import Execution
+from tuner.workload.workload import Execution, Workload
 
 BATCHES, BUDGET = "1..256", "10m"
 _FOLDER = "overheads"
@@ -375,3 +376,21 @@ def overhead_told(told: Mapping[str, Any], *, on_gpu: bool) -> Overhead:
             "see whether this user may profile it: NVIDIA calls the lack of that right ERR_NVGPUCTRPERM",
         )
     return overhead_of(blocks, plain_s=told["plain_s"], traced_s=told["traced_s"])
+
+
+def check_inside(workload: Workload, framework: Framework) -> None:
+    """Raise BadInputError for a workload whose steps cannot be looked into: TensorFlow alone tells of its own."""
+    if workload.command is not None:
+        raise BadInputError("a command has no inside that could be looked at", "give a model")
+    if framework.name != DEFAULT:
+        raise BadInputError(f"{framework.title} tells nothing of its operators", "use --framework tensorflow")
+    if workload.members:
+        raise BadInputError("an ensemble has several models", "give them one by one")
+    if workload.rate is not None:
+        raise BadInputError("steps are looked into without requests", "leave the rate out")
+
+
+def advice(status: Status, hint: str | None, *, smaller: str) -> str:
+    """Return what to do where a step could not be looked into; `smaller` says how a smaller batch is asked for."""
+    slow = f"give it more time (--trial-timeout 10m), or {smaller}"
+    return hint or (slow if status is Status.TIMEOUT else "see whether it runs at all: tftune search")

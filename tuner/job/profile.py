@@ -15,8 +15,8 @@ from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
 from tuner.job.feasible import feasible
 from tuner.job.feed import tell_outputs
-from tuner.job.inside import check_inside
 from tuner.job.job import Job, prepare
+from tuner.job.overhead import check_inside
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock

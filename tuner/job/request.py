@@ -73,7 +73,7 @@ class SearchRequest:
     new: bool = False
     wait: bool = False
     launcher: str = "fork"
-    instances: bool = False
+    instances: bool = True
     predict: bool | None = None
     """Whether a model of the machine says where to begin; None: where that costs little."""
 

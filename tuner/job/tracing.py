@@ -8,9 +8,8 @@ from dataclasses import replace
 from statistics import median
 
 from tuner.errors import BadInputError
-from tuner.job.inside import advice
 from tuner.job.job import Job
-from tuner.job.overhead import traced_overhead
+from tuner.job.overhead import advice, traced_overhead
 from tuner.model.profile import Roof, Traced
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher

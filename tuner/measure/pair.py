@@ -7,7 +7,8 @@ way than the one before, both run equally often after the other. A process whose
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective
 from tuner.measure.passes import Live, Passes, long_ones, waking, whole_steps
 from tuner.measure.planning import SLICE_S
+from tuner.stats import noise
 from tuner.stats.estimate import Array
 from tuner.trial.outcome import Slice, TrialFailure
 
@@ -133,3 +135,37 @@ def run_pair(
         pair.reference.extend(done.slices[_REFERENCE])
         pair.candidate.extend(done.slices[_CANDIDATE])
     return pair
+
+
+# ---- noise ----------------------------------------------------------------------------------------------------------
+
+
+def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> noise.Noise:
+    """Return the noise that pairs of one setting with itself show, in the light of the prior.
+
+    Raises ValueError if no pair has a block.
+    """
+    blocks = [blocks_of(pair, objective, batch_size=batch_size) for pair in pairs if pair.n_blocks]
+    return noise.components([x for x, _ in blocks], [float(rate) for _, common in blocks for rate in common])
+
+
+def blocks_of(pair: Pair, objective: Objective, *, batch_size: int) -> tuple[Array, Array]:
+    """Return (x, common) of a pair of one setting, shapes (n_blocks,).
+
+    These are the log-ratios of its blocks, and the log rates that both processes had together.
+    """
+    a, b = map(pair.block_means, log_rates(pair, objective, batch_sizes=(batch_size, batch_size)))
+    return a - b, (a + b) / 2
+
+
+def process_sds(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
+    """Return σ_p in studies of one machine and build, of each in the light of all, from the pairs of each."""
+    x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_blocks] for pairs in studies]
+    return noise.process_sds(x)
+
+
+def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> float:
+    """Return what a slice scatters by inside its process when nothing is paired: noise and drift together."""
+    groups = [side for pair in pairs for side in log_rates(pair, objective, batch_sizes=(batch_size, batch_size))]
+    df = sum(len(each) - 1 for each in groups)
+    return math.sqrt(sum(float(((each - each.mean()) ** 2).sum()) for each in groups) / max(df, 1))

@@ -1,4 +1,4 @@
-"""The list of a storage's studies, those of one machine and build together."""
+"""Lists of studies: those of a storage, by machine and build, and those of a suite."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.quantity import plural
+from tuner.measure.warning import Code
+from tuner.quantity import duration_text, plural, ratio_text
 from tuner.report.layout import table
 from tuner.report.verdicts import VERDICT_STYLES, speedup_text
-from tuner.result.study import StudyLine, VerdictResult
+from tuner.result.inspection import CaseResult
+from tuner.result.study import StudyLine, StudyResult, VerdictResult
 from tuner.space.values import Value
 
 _DEFAULTS = "the defaults"
@@ -67,3 +69,36 @@ def _setting_text(setting: Mapping[str, Value] | None) -> str:
     if setting is None:
         return "—"
     return " ".join(f"{name}={value}" for name, value in setting.items()) or _DEFAULTS
+
+
+# ---- suites ---------------------------------------------------------------------------------------------------------
+
+
+def outcome(study: StudyResult | None, failure: str) -> str:
+    """Return how a search ended, in a few words."""
+    if study is None:
+        return failure
+    advice = study.recommended
+    if advice is None:
+        return "no finals"
+    pinned = "".join(f"; {each.found}" for each in study.warnings if each.code is Code.PINNED)
+    gain = advice.gain
+    if gain is None or gain.speedup is None:
+        return f"keep {study.default}{pinned}"
+    return f"{ratio_text(gain.speedup, gain.low, gain.high)} over {study.default} ({advice.source}){pinned}"
+
+
+def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
+    """Return the searches of a suite, those that are known and those that are to be run."""
+    rendered = table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome")
+    for case in cases:
+        cells = (case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
+        rendered.add_row(str(case.number), *cells)
+    return rendered
+
+
+def suite_summary(cases: Sequence[CaseResult], wall_s: float) -> str:
+    """Return how many searches are there, were made now, failed, and are missing."""
+    n = {state: sum(case.state == state for case in cases) for state in ("known", "made", "failed", "missing")}
+    parts = [f"{n['known']} already done", f"{n['made']} made now", f"{n['failed']} failed", f"{n['missing']} missing"]
+    return f"{', '.join(parts)}; {duration_text(wall_s)}"

@@ -39,8 +39,7 @@ from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
-from tuner.stats.estimate import Estimate
-from tuner.stats.rank import rank_correlation
+from tuner.stats.estimate import Estimate, rank_correlation
 from tuner.stats.tail import LimitStatus, p99
 from tuner.study.attributes import Attributes, Prediction, StoredFinals
 from tuner.study.history import incumbent
@@ -84,7 +83,7 @@ def describe_study(record: Record) -> StudyResult:
         history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
         features=stored.get("features", Features),
         hints=stored.hints,
-        expectation=_expectation(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
+        expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
         noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
@@ -355,7 +354,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
     )
 
 
-def _expectation(
+def expectation_of(
     prediction: Prediction | None, trials: Sequence[Trial], ratio_of: Callable[[Trial], Mapping[str, float | None]]
 ) -> ExpectationResult | None:
     """Return how right the model was, None where none was asked; `ratio_of` is what is published of a trial's ratio."""

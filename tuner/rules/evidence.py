@@ -18,9 +18,8 @@ from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_wid
 from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.group_sequential import MIN_ROUNDS
-from tuner.measure.noise import process_sds
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair
+from tuner.measure.pair import Pair, process_sds
 from tuner.model.graph import Features
 from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, ONEDNN, Recipe, speaks_of

@@ -8,7 +8,7 @@ with a share of the cores, and each has finals of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import optuna
 from msgspec import to_builtins
@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from tuner.errors import BaselineError
 from tuner.measure.countdown import Countdown
 from tuner.measure.planning import noise_floor
-from tuner.space.groups import INSTANCES, is_group
+from tuner.space.groups import INSTANCES, is_group, one_of
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.study.attributes import EndReason, Run, stored_noise
@@ -24,11 +24,11 @@ from tuner.study.budget import Budget, duration_option
 from tuner.study.evaluator import Evaluator
 from tuner.study.events import Events
 from tuner.study.finals import Finals, Replicas
-from tuner.study.groups import choose_groups
 from tuner.study.history import History
 from tuner.study.plan import Plan
 from tuner.study.record import Record, distributions
 from tuner.study.sampler import LatticeSampler
+from tuner.study.surrogate import PriorMean
 from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, way_out
@@ -328,3 +328,40 @@ class Search:
             ended_because="" if self._end is None else self._end[1],
         )
         self._record.put("runs", to_builtins([*self._record.attributes().runs, run]))
+
+
+# ---- which settings of several processes to try ---------------------------------------------------------------------
+
+Predict = Callable[[Sequence[Setting]], Mapping[Setting, float]]
+"""Returns the log-ratio to the default that is expected of settings of one process."""
+
+
+def choose_groups(
+    groups: Collection[Setting],
+    predict: Predict,
+    *,
+    n: int,
+    usual_batch: int,
+    expected: PriorMean | None = None,
+) -> list[Setting]:
+    """Return at most `n` of the `groups` to try, the most promising first.
+
+    n processes that did not slow each other down would do n times what one of them does alone, on as many threads. That
+    bound ranks them: first each number of processes at the batch size nearest to `usual_batch`, as what the processes
+    gain is then seen by itself, and last the most promising of the others. Where a model of the machine says what is
+    `expected` of them, that ranks them instead.
+    """
+    one_process = predict(distinct(one_of(each) for each in groups))
+    promise = {each: math.log(int(each[INSTANCES])) + one_process.get(one_of(each), 0.0) for each in groups}
+    if expected is not None:
+        promise = dict(zip(groups, expected(list(groups)).tolist(), strict=True))
+    ranked = sorted(groups, key=lambda each: -promise[each])
+    first = {
+        count: min(
+            (each for each in ranked if each[INSTANCES] == count),
+            key=lambda each: abs(math.log(each.batch_size / usual_batch)),
+        )
+        for count in dict.fromkeys(each[INSTANCES] for each in ranked)
+    }
+    alike = [each for each in ranked if each == first[each[INSTANCES]]]
+    return [*alike, *[each for each in ranked if each not in alike]][:n]

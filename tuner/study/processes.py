@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import BaselineError, TunerError
 from tuner.measure.agreement import outputs_differ
+from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess, ProcessPool
-from tuner.study.reference import Reference, reference_from
 from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
-from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
 from tuner.trial.restarting import Restarting
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
@@ -288,3 +289,42 @@ def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
     """Return whether a process failed for lack of memory: where that is scarce, some allocators just end it."""
     failed_as = None if start.failure is None else start.failure.status
     return failed_as is Status.OOM or (failed_as is Status.CRASHED and is_scarce)
+
+
+@dataclass(slots=True, kw_only=True)
+class Reference:
+    """A live reference. `step_s` is about how long a step of it takes, `sample` what it computes.
+
+    `number` counts references, `process_number` all processes of a study.
+    """
+
+    process: Process
+    number: int
+    process_number: int
+    step_s: float
+    sample: dict[str, Any] | None = None
+    not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
+    n_trials: int = 0
+    timed: Live | None = None
+
+
+def reference_from(start: StartResult, number: int, process_number: int) -> Reference:
+    """Return a started process as the reference; raises BaselineError where it failed."""
+    if start.facts is None:
+        assert start.failure is not None  # Started has one of the two
+        raise BaselineError(
+            f"the default setting {start.failure.status}: {start.failure.message}",
+            start.failure.hint
+            or way_out(
+                start.failure.status, start.failure.message, otherwise="run the workload without tftune to see why"
+            ),
+            log="" if start.failure.hint else start.failure.log,  # the reason is known
+        ) from start.failure
+    return Reference(
+        process=start.process,
+        number=number,
+        process_number=process_number,
+        step_s=start.facts.step_s,
+        sample=start.facts.sample,
+        not_finite=start.facts.not_finite,
+    )

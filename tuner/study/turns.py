@@ -8,9 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.measure.interruption import Interruption
-from tuner.measure.noise import blocks_of
 from tuner.measure.objective import Objective, Waking
-from tuner.measure.pair import Pair
+from tuner.measure.pair import Pair, blocks_of
 from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log_rate
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_DF, Noise, components, of_new_processes

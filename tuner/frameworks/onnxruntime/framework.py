@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from tuner.frameworks import framework
+from tuner.errors import BadInputError
+from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.frameworks.onnxruntime import build, design, gpus
-from tuner.frameworks.onnxruntime.baselines import BASELINES, threads_on
-from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime import build
+from tuner.frameworks.onnxruntime.build import SUBJECT, OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.child.session import CPU_PROVIDER, CUDA_OPTIONS, CUDA_PROVIDER
-from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL
+from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL, SEQUENTIAL, UNBOUND
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.machine.host import Machine
+from tuner.space.baseline import Baseline, of_instances
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -31,6 +34,101 @@ groups = [",".join(cpus) for cpus in cores.values()]
 threads = [groups[i % len(groups)] for i in range(1, {n})]
 options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(threads))
 """.strip().splitlines()
+
+
+def _parallel(machine: Machine) -> dict[str, Value]:
+    """Return parallel execution; with a single core ONNX Runtime itself falls back to the sequential one."""
+    if machine.usable_cores == 1:
+        return {}
+    return {"execution_mode": PARALLEL, "inter_op_num_threads": machine.usable_cores, "intra_op_affinity": UNBOUND}
+
+
+def threads_on(cores: int) -> dict[str, Value]:
+    """Return the knobs of a process that has so many cores to itself: its mask keeps it to them."""
+    return {"intra_op_num_threads": cores, "intra_op_affinity": UNBOUND}
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        name="ort-default",
+        source="ONNX Runtime documentation, Thread management: one thread per physical core, each bound to its core",
+        rule=lambda _: {},
+    ),
+    Baseline(
+        name="ort-explicit",
+        source="ONNX Runtime documentation, Thread management: one thread per usable core, set explicitly, none bound",
+        rule=lambda machine: {"intra_op_num_threads": machine.usable_cores, "intra_op_affinity": UNBOUND},
+        at_best_batch=True,
+    ),
+    Baseline(
+        name="ort-parallel",
+        source="ONNX Runtime documentation, Thread management: for models with many branches",
+        rule=_parallel,
+    ),
+    *of_instances(threads_on),
+)
+
+
+def _initial_design(space: Space) -> list[Setting]:
+    """Return, as far as they are points of the space and no baselines: sleeping threads, two pools, and one thread."""
+    reference, points = space.reference, set(space.points)
+    values = reference.to_dict()
+    threads = int(values["intra_op_num_threads"])
+    share = max(1, threads // 2)
+    candidates: list[dict[str, Value]] = [
+        {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
+        {
+            "execution_mode": PARALLEL,
+            "inter_op_num_threads": 2,
+            "intra_op_num_threads": share,
+            "intra_op_affinity": UNBOUND,
+        },
+        {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
+    ]
+    settings = [Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates]
+    baseline_settings = set(space.baselines.values())
+    return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]
+
+
+# ---- whether it can use a GPU ---------------------------------------------------------------------------------------
+
+_NOT_LOADED = re.compile(r"error: (lib[^:\s]+): cannot open shared object file")
+_FAILED = re.compile(r"CUDA failure \d+: ([^;\n]+)")
+_NEEDS = re.compile(r"Require (cuDNN [^,]+(?:,| and) CUDA [\d*]+(?:\.[\d*]+)*)")
+_INSTALL = "install onnxruntime-gpu there in place of onnxruntime"
+
+
+def _seen_gpu(python: Path, env: Mapping[str, str], build: OnnxRuntimeBuild) -> tuple[str, ...]:
+    """Return what the ONNX Runtime of an interpreter calls the GPU that it can use in an environment.
+
+    Raises BadInputError that explains why it cannot.
+    """
+    if CUDA_PROVIDER not in build.providers:
+        raise _none("it was built without CUDA", _INSTALL)
+    facts, _ = probing.run_probe(python, env, SUBJECT, {}, module="devices")
+    if CUDA_PROVIDER not in facts["providers"]:
+        raise why_no_gpu(facts)
+    return (CUDA_PROVIDER,)
+
+
+def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
+    """Return why no GPU is used, from what the target interpreter told (`child.devices`)."""
+    missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
+    needs = _NEEDS.search(facts["log"])
+    if missing:
+        of_build = f"; this build needs {needs[1]}" if needs else ""
+        return _none(
+            f"{', '.join(missing)} cannot be loaded{of_build}",
+            "install onnxruntime-gpu[cuda,cudnn] there, or add the folder of these libraries to LD_LIBRARY_PATH",
+        )
+    failed = _FAILED.search(facts["log"])
+    if failed:
+        return _none(f"CUDA does not start: {failed[1].strip()}", "compare with what nvidia-smi says of the driver")
+    return _none("it gives no reason", "see what it logs when a session asks for CUDAExecutionProvider")
+
+
+def _none(reason: str, hint: str) -> BadInputError:
+    return BadInputError(f"ONNX Runtime sees no GPU: {reason}", hint)
 
 
 class OnnxRuntime(ConvertedFramework):
@@ -68,11 +166,11 @@ class OnnxRuntime(ConvertedFramework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
     ) -> tuple[str, ...]:
         """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
-        return gpus.seen(python, env, cast("OnnxRuntimeBuild", build)) if device == "gpu" else ()
+        return _seen_gpu(python, env, cast("OnnxRuntimeBuild", build)) if device == "gpu" else ()
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
-        return design.design(space)
+        return _initial_design(space)
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that make a session with its options; nothing where it has none."""

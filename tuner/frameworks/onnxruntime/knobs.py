@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.frameworks.onnxruntime import auditing, reach
+from tuner.frameworks.onnxruntime import reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
@@ -62,9 +63,64 @@ def _cuda(name: str, meaning: str, values: Numbers | Words, default: Value) -> K
         carrier=Option(name),
         in_every_setting=False,
         default=lambda *_: default,
-        audit=auditing.cuda_option(name),
+        audit=_cuda_option_audit(name),
         devices=(GPU,),
     )
+
+
+def _option_audit(knob: str, name: str) -> Audit:
+    """Return the audit of an option that starts no threads, by what the session tells of it."""
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["options"].get(name)
+        return reported == str(case.values[knob]), f"the session says {name}={reported}"
+
+    return audit
+
+
+def _cuda_option_audit(name: str) -> Audit:
+    """Return the audit of an option of the provider for GPUs, by what the session tells of it; words are upper case."""
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["options"].get(name)
+        if reported is None:
+            return None, f"the session does not tell {name}"
+        return reported == str(case.values[name]).upper(), f"the session says {name}={reported}"
+
+    return audit
+
+
+def _affinity_audit(case: AuditCase) -> AuditAnswer:
+    """Audit whether threads are bound, by the CPUs that those of the session may use."""
+    own_mask, masks = case.effective["mask"], case.effective["pools"]["framework"]
+    evidence = ", ".join(f"{n} on CPUs {mask}" for mask, n in masks.items()) or "none"
+    if own_mask.isdigit() or not masks:
+        return None, f"threads of the session: {evidence}; the process may use CPUs {own_mask}"
+    is_bound = own_mask not in masks
+    is_mixed = not is_bound and len(masks) > 1
+    expected = case.values["intra_op_affinity"] == "cores"
+    return is_bound == expected and not is_mixed, f"threads of the session: {evidence}"
+
+
+def _pool_audit(name: str) -> Audit:
+    """Return the audit of a pool's size: by what the session tells, and by the threads that came with it.
+
+    A session starts one thread less than a pool has, for the caller is one of them; the second pool is there only
+    where operators may run at once.
+    """
+    audit_option = _option_audit(name, name)
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        created = case.effective["context"]["created"]
+        right, evidence = audit_option(case)
+        if not right or created is None:
+            return right, evidence
+        expected_threads = int(case.values["intra_op_num_threads"]) - 1
+        if case.values["execution_mode"] == "parallel":
+            expected_threads += int(case.values["inter_op_num_threads"]) - 1
+        return created == expected_threads, f"{evidence}; it started {created} threads"
+
+    return audit
 
 
 _ALL = (
@@ -74,7 +130,7 @@ _ALL = (
         values=_THREADS,
         carrier=Option(reach.INTRA_OP.name),
         default=_own,
-        audit=auditing.pool("intra_op_num_threads"),
+        audit=_pool_audit("intra_op_num_threads"),
         experiment=reach.INTRA_OP,
         contrast_values=_one_or_all,
         n_threads=lambda values: int(values["intra_op_num_threads"]),
@@ -85,7 +141,7 @@ _ALL = (
         values=_THREADS,
         carrier=Option(reach.INTER_OP.name),
         default=_own,
-        audit=auditing.pool("inter_op_num_threads"),
+        audit=_pool_audit("inter_op_num_threads"),
         experiment=reach.INTER_OP,
         contrast_values=lambda machine: (2, max(4, machine.physical_cores)),
         has_effect=_is_parallel,
@@ -97,7 +153,7 @@ _ALL = (
         values=Words(words=(SEQUENTIAL, PARALLEL)),
         carrier=Option(reach.EXECUTION_MODE.name),
         default=lambda *_: SEQUENTIAL,
-        audit=auditing.option("execution_mode", reach.EXECUTION_MODE.name),
+        audit=_option_audit("execution_mode", reach.EXECUTION_MODE.name),
         experiment=reach.EXECUTION_MODE,
         contrast_values=lambda _: (SEQUENTIAL, PARALLEL),
     ),
@@ -108,7 +164,7 @@ _ALL = (
         carrier=Option(AFFINITIES, without=UNBOUND),
         default=_own_affinity,
         has_effect=_binds,
-        audit=auditing.affinity,
+        audit=_affinity_audit,
         experiment=reach.INTRA_OP_AFFINITY,
         contrast_values=lambda _: (UNBOUND, CORES),
     ),
@@ -118,7 +174,7 @@ _ALL = (
         values=SWITCH,
         carrier=Option(reach.INTRA_OP_SPINNING.name),
         default=lambda *_: 1,
-        audit=auditing.option("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
+        audit=_option_audit("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
         experiment=reach.INTRA_OP_SPINNING,
         contrast_values=lambda _: (0, 1),
     ),
@@ -131,7 +187,7 @@ _ALL = (
         in_every_setting=False,
         default=lambda *_: 1,
         has_effect=_is_parallel,
-        audit=auditing.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
+        audit=_option_audit("inter_op_spinning", reach.INTER_OP_SPINNING.name),
         experiment=reach.INTER_OP_SPINNING,
     ),
     _cuda(
@@ -153,5 +209,6 @@ _ALL = (
     STREAMS,
     MALLOC,
 )
+
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}

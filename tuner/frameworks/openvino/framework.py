@@ -8,11 +8,13 @@ from typing import Any
 
 from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.openvino import build
-from tuner.frameworks.openvino.baselines import BASELINES, threads_on
 from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.openvino.child import compiling
+from tuner.frameworks.openvino.child.compiling import THROUGHPUT
 from tuner.frameworks.openvino.knobs import KNOBS
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.machine.host import Machine
+from tuner.space.baseline import Baseline, of_instances
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -20,6 +22,37 @@ from tuner.space.values import Value
 
 _FILES = {".xml": "openvino", ".onnx": "onnx"}
 _PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
+
+
+def threads_on(cores: int) -> dict[str, Value]:
+    """Return the knobs of a process that has so many cores to itself: its mask keeps it to them."""
+    return {"inference_num_threads": cores, "cpu_pinning": 0}
+
+
+def _throughput(machine: Machine) -> dict[str, Value]:
+    return {"performance_hint": THROUGHPUT, "streams": machine.usable_cores}
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        name="ov-default",
+        source="OpenVINO documentation, CPU device: a thread per core, bound, one stream (the hint LATENCY)",
+        rule=lambda _: {},
+    ),
+    Baseline(
+        name="ov-unpinned",
+        source="OpenVINO documentation, CPU device: where other programs share the machine, threads are not bound",
+        rule=lambda machine: {"inference_num_threads": machine.usable_cores, "cpu_pinning": 0},
+        at_best_batch=True,
+    ),
+    Baseline(
+        name="ov-throughput",
+        source="OpenVINO documentation, High-level performance hints: THROUGHPUT, with a request for each core",
+        rule=_throughput,
+        needs=frozenset({"performance_hint", "streams"}),
+    ),
+    *of_instances(threads_on),
+)
 
 
 class OpenVino(ConvertedFramework):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.frameworks.openvino.auditing import listed, property_
 from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.openvino.child.compiling import F32, HINT, PRECISION, THROUGHPUT
 from tuner.machine.host import Machine
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
@@ -34,6 +34,33 @@ def _one_or_all(machine: Machine) -> tuple[Value, Value]:
 def _is_split(values: Mapping[str, Value]) -> bool:
     """Return whether there are several streams to speak of."""
     return int(values.get("streams", 1)) > 1
+
+
+_SWITCH = {"True": "1", "False": "0", "YES": "1", "NO": "0"}
+
+
+def property_(knob: str, name: str) -> Audit:
+    """Return the audit of a property by what the compiled model tells of it; unknown where it does not."""
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["properties"].get(name)
+        if reported is None:
+            return None, f"the compiled model does not tell {name}"
+        return _SWITCH.get(reported, reported) == str(case.values[knob]), f"the compiled model says {name}={reported}"
+
+    return audit
+
+
+def listed(knob: str, name: str) -> Audit:
+    """Return the audit of a precision, which the compiled model tells as `<Type: 'float32'>` or by its short name."""
+    names = {"f32": ("f32", "float32"), "bf16": ("bf16", "bfloat16"), "f16": ("f16", "float16")}
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = str(case.effective["properties"].get(name))
+        wanted = names[str(case.values[knob])]
+        return any(each in reported for each in wanted), f"the compiled model says {name}={reported}"
+
+    return audit
 
 
 _ALL = (
@@ -82,5 +109,6 @@ _ALL = (
     STREAMS,
     MALLOC,
 )
+
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}

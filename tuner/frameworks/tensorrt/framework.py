@@ -12,12 +12,66 @@ from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.frameworks.tensorrt import build
-from tuner.frameworks.tensorrt.baselines import BASELINES
 from tuner.frameworks.tensorrt.build import TensorRtBuild
-from tuner.frameworks.tensorrt.knobs import KNOBS
+from tuner.space.auditing import unobservable
+from tuner.space.baseline import Baseline
+from tuner.space.carrier import Option
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.deployment import Deployment
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers, Words
 
 _ONNX = "onnx"
+
+
+DEFAULT_LEVEL, MOST_LEVEL = 3, 5
+
+_ALL = (
+    Knob(
+        name="builder_optimization_level",
+        meaning="how long the builder looks for faster kernels: from 0, the first that works, to 5, all",
+        values=Numbers(minimum=0, limit=MOST_LEVEL),
+        carrier=Option("builder_optimization_level"),
+        default=lambda *_: DEFAULT_LEVEL,
+        audit=unobservable,
+        devices=(GPU,),
+    ),
+    Knob(
+        name="max_aux_streams",
+        meaning="CUDA streams beside the main one, for layers that may run at the same time; auto: as TensorRT likes",
+        values=Words(words=("auto", "0", "1", "3")),
+        carrier=Option("max_aux_streams", without="auto"),
+        in_every_setting=False,
+        default=lambda *_: "auto",
+        audit=unobservable,
+        devices=(GPU,),
+    ),
+    BATCH_SIZE,
+    TF32,
+    CPUS,
+    INSTANCES,
+    STREAMS,
+    MALLOC,
+)
+
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        name="trt-default",
+        source="TensorRT documentation, IBuilderConfig: builder optimization level 3",
+        rule=lambda _: {},
+        devices=(GPU,),
+    ),
+    Baseline(
+        name="trt-thorough",
+        source="TensorRT documentation, Optimizing builder performance: level 5 compares the most kernels",
+        rule=lambda _: {"builder_optimization_level": MOST_LEVEL},
+        at_best_batch=True,
+        devices=(GPU,),
+    ),
+)
 
 
 class TensorRt(ConvertedFramework):

@@ -20,18 +20,28 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
-from msgspec import structs
+from msgspec import convert, structs
 
 from tuner.job.frameworks.candidate import Candidate, candidates_of
 from tuner.job.frameworks.comparison import Comparison
 from tuner.job.frameworks.store import Loading
 from tuner.machine.conditions import Conditions
-from tuner.measure.agreement import spread
+from tuner.measure.agreement import TELLING_SPREAD, spread
 from tuner.measure.finals import Round, failures, log_rates, memory_of
 from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
-from tuner.result.frameworks import AbsentResult, FastestResult, Kind, RatioResult, RowResult, TunedResult
-from tuner.result.study import VerdictResult
+from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
+from tuner.result.evidence import round_warnings
+from tuner.result.frameworks import (
+    AbsentResult,
+    FastestResult,
+    FrameworksResult,
+    Kind,
+    RatioResult,
+    RowResult,
+    TunedResult,
+)
+from tuner.result.study import VerdictResult, WarningResult
 from tuner.stats.equivalence import MARGIN, UNMEASURED, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.noise import PRIOR_NOISE, Noise
@@ -137,6 +147,36 @@ def data_of(comparison: Comparison) -> ComparisonData:
         margin=comparison.request.margin,
         why_no_energy=job.device.why_no_energy(),
         spread=None if start is None else spread(start.sample),
+    )
+
+
+def describe_frameworks(data: ComparisonData) -> FrameworksResult:
+    """Return what is published of a comparison."""
+    flat: list[MeasurementWarning] = []
+    if data.spread is not None and data.spread < TELLING_SPREAD:  # they agree with anything
+        observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
+        flat = [MeasurementWarning(code=Code.FLAT_OUTPUTS, observation=observation)]
+    of_conditions = [] if data.conditions is None else condition_warnings(data.conditions)
+    of_inputs = input_warnings(data.subject.workload.fed, data.outputs)
+    warnings = merge(of_inputs, of_conditions, round_warnings(data.rounds), flat)
+    return FrameworksResult(
+        comparison=data.name,
+        machine=data.subject.machine,
+        device=data.subject.device,
+        workload=data.subject.workload,
+        reference=data.candidates[0].framework,
+        batch_size=data.batch_size,
+        margin=data.margin,
+        builds={each.framework: each.prepared.job.build.to_dict() for each in data.candidates},
+        rows=tuple(rows_of(data)),
+        fastest=fastest_of(data),
+        searches=dict(data.tuned),
+        absent=tuple(data.absent),
+        rounds=sum(not each.interruptions for each in data.rounds),
+        ended=data.ended,
+        why_no_energy=data.why_no_energy,
+        conditions=None if data.conditions is None else convert(data.conditions.to_dict(), Conditions),
+        warnings=tuple(WarningResult.of(warning) for warning in warnings),
     )
 
 
