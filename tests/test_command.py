@@ -209,6 +209,7 @@ def test_what_is_compared_is_the_median_of_the_numbers() -> None:
     [
         ("echo nothing", Status.FAILED, "no line of its output matches '"),
         ("echo rate: fast", Status.FAILED, "'fast', which is not a number"),
+        ("true", Status.FAILED, "it printed nothing"),
         ("echo rate: 5; echo sorry >&2; exit 3", Status.CRASHED, "the process ended with exit code 3: sorry"),
         ("kill -SEGV $$", Status.CRASHED, "killed by SIGSEGV"),
     ],
@@ -243,6 +244,7 @@ def test_a_number_before_the_end_of_a_long_output_is_reported_as_not_looked_at(
         ("exec python3 -c 'raise MemoryError'", "free some memory, or let the command take less"),
         (": {batch_size}; exec python3 -c 'raise MemoryError'", "free some memory, or give a smaller --batch-size"),
         ("exit 3", "fix the command, or --metric-regex"),
+        ("true > x", "a log file by sh -c '… && cat FILE'; some print to terminals alone"),
     ],
 )
 def test_what_to_do_about_a_command_fits_how_it_ended(tmp_path: Path, text: str, hint: str) -> None:

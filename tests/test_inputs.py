@@ -705,6 +705,8 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
         "ids int64 0 or 1 (--input-range ids=0:1000)"
     )
     assert "--input NAME=FILE" in advice
+    for error, file in (("Could not parse example input, value: 'On'", "train.tfrecord"), ("no", "photo.jpg")):
+        assert f"(--input image_bytes={file})" in blame.explained(ValueError(error), found, 1)[0]
     assert blame.explained(ValueError(RESHAPE), found, 1)[1] == "use --batch-size 4"
     # Numbers in [0, 1) are blamed for a result that is no number alone.
     numbers = described(FEATURES)

@@ -24,6 +24,12 @@ _FIRST_SIZES = (
     r"dims\(0\) != batch_size: (\d+) vs\. (\d+)",
     r"Axis 0 has mismatched dimensions of (\d+) and (\d+)",
 )
+# What operators say of strings that they cannot read, and a file of those that they can.
+_FILES = (
+    (r"[Cc]ould not parse (?:sequence )?example|[Ii]nvalid serialized", "train.tfrecord"),
+    (r"[Uu]nknown image file format|(?i:jpe?g|png|gif|bmp) (?:data|image|file)|DecodeJpeg|DecodeImage", "photo.jpg"),
+    (r"Expected RIFF|DecodeWav|Header mismatch", "clip.wav"),
+)
 _SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
 
@@ -39,8 +45,10 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     suspects = suspected(described, is_invalid=type(error).__name__ == "InvalidOutputError")
     if not suspects:
         return "", ""
+    file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
     named = [
-        "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each)) for each in suspects[:_MOST]
+        "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each, file))
+        for each in suspects[:_MOST]
     ]
     more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
     return (
@@ -66,11 +74,12 @@ def is_vector(described: Report) -> bool:
     return len(described["shape"]) == 1 and described["batch_axis"] is None and 1 < described["shape"][0] <= _FEW
 
 
-def option(described: Report) -> str:
-    """Return the option that gives an input other values, with an example."""
+def option(described: Report, file: str = "") -> str:
+    """Return the option that gives an input other values, with an example: a file of strings, where one is known."""
     name, dtype = described["known_as"], described["dtype"]
     if dtype == "string":
-        return "--input %s=%s" % (name, "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE")
+        usual = "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE"
+        return "--input %s=%s" % (name, file or usual)
     if dtype == "bool":
         return "--input %s=%s" % (name, "false" if described["made_up"]["constant"] else "true")
     if is_vector(described):

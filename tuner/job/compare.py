@@ -40,6 +40,7 @@ from tuner.trial.outcome import Status, way_out
 from tuner.workload.feed import InputFacts
 
 A, B = "a", "b"
+RUN_IT = "run the workload without tftune to see why"
 PASSES_FRESH, PASSES_FORKED = 4, 2
 """Two processes are started for a round: where a start takes long, each is timed for longer."""
 
@@ -173,7 +174,7 @@ def check_ran(rounds: Sequence[Round]) -> None:
     if not any(round_.slices for round_ in rounds):
         text = "; ".join(sorted(set(finals.failures(rounds).values())))
         status = next((each for each in reversed(Status) if f"{each}: " in text), Status.FAILED)  # the most telling
-        hint = way_out(status, text, otherwise="run the workload without tftune to see why")
+        hint = finals.hint(rounds, (A, B)) or way_out(status, text, otherwise=RUN_IT)
         raise TunerError(f"neither setting runs: {text}", hint)
 
 

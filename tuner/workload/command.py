@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +20,8 @@ _TIME = re.compile(
 _RATE = re.compile(
     r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
 )
+_SHELL = re.compile(r"[|&;<>$`]")
+_BUILTINS = frozenset(["cd", "source", ".", "export", "ulimit", "time", "exec", "eval", "set", "if", "for", "while"])
 _LARGEST_SCRIPT = 16 << 20
 
 
@@ -80,8 +83,14 @@ def check_program(words: Sequence[str]) -> None:
     hint = "check its spelling, its permissions and PATH"
     if re.match(r"[A-Za-z_]\w*=", first):
         hint = f"to set a variable write: env {shlex.join(words)}"
-    elif len(words) == 1 and len(first.split()) > 1 and shutil.which(first.split()[0]) is not None:
-        hint = f"write its words without quotes around them all, or: sh -c {shlex.quote(first)}"
+    elif len(words) == 1 and len(first.split()) > 1:
+        hint = f"sh -c {shlex.quote(first)}"
+        is_plain = shutil.which(first.split()[0]) is not None and not _SHELL.search(first)
+        hint = f"write its words without quotes around them all, or: {hint}" if is_plain else f"write: {hint}"
+    elif first in _BUILTINS:
+        hint = f"it is a word of the shell: write bash -c {shlex.quote(shlex.join(words))}"
+    elif Path(first).is_file() and not os.access(first, os.X_OK):
+        hint = f"the file may not be executed: name its interpreter, such as python {shlex.join(words)}, or chmod +x it"
     raise BadInputError(f"command '{first}' not found, or not executable", hint)
 
 

@@ -58,7 +58,8 @@ def no_match(pattern: str, lines: str) -> NoNumberError:
     shown = last if len(last) <= 100 else f"…{last[-99:]}"
     printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
     timed = _SHELL_TIME.search(lines)
-    hint = "" if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
+    hint = "" if last else "let it print its number: a log file by sh -c '… && cat FILE'; some print to terminals alone"
+    hint = hint if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
     return NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
 
 
