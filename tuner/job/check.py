@@ -23,7 +23,6 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest, check_margin
 from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
-from tuner.measure import finals
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
 from tuner.report.document import describe_study, no_finals, no_groups
@@ -150,7 +149,7 @@ def check_study(
         if comparison.ended == "failed" or not any(name in round_.slices for round_ in comparison.rounds):
             raise TunerError(
                 f"{'the default' if name == A else 'the recommendation'} {text}",
-                finals.hint(comparison.rounds, (name,)) or RUN_IT,
+                comparison.hints.get(name, RUN_IT),
             )
     with storage_errors():
         record.add("checks", comparison.to_dict())

@@ -62,6 +62,8 @@ class Comparison:
     ended: str
     conditions: Conditions
     failures: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
+    """What to do about failures, of those where that is known."""
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
     input_warnings: Sequence[MeasurementWarning] = ()
@@ -159,6 +161,7 @@ def measure(
         began=began,
         conditions=conditions,
         failures=finals.failures(sequential_test.rounds),
+        hints={name: text for name in (A, B) if (text := finals.hint(sequential_test.rounds, (name,)))},
         inputs=job.inputs,
         input_warnings=job.input_warnings,
     )
@@ -237,7 +240,10 @@ def describe(comparison: Comparison) -> ComparisonResult:
         ended=comparison.ended,
         timed_s=round(comparison.timed_s, 3),
         sides=sides,
-        failures=comparison.failures,
+        failures={
+            name: f"{text}; {comparison.hints[name]}" if name in comparison.hints else text
+            for name, text in comparison.failures.items()
+        },
         inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),

@@ -36,6 +36,7 @@ _NOTHING_YET = frozenset(
 )
 _TWO_MARKS = re.compile(r"[0-9]{1,3}\.[0-9]{3},[0-9]+")
 _PARTS = re.compile(r"[, :]")
+_ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
 _NEAR = 4.0  # times as much or as little: figures of one thing
@@ -210,8 +211,7 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         before = _BEFORE.match(text)
         first = begin + (0 if before is None else before.end())
         if not re.match(r"[-−]?\.?[0-9]", lines[first:end]):
-            hint = "put parentheses around the part of the pattern that is the number"
-            hint = "let its parentheses hold the number alone, e.g. ([0-9.]+)" if match.re.groups else hint
+            hint = _ALONE if match.re.groups else "put parentheses around the part of the pattern that is the number"
             raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number", hint)
         first += lines[first] in "-−"
         if duration := _duration(match, first, lines):
@@ -290,7 +290,8 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
         if is_next or _is_column(match, lines, (begin, end), last, is_bare=is_bare):
             end = last
     if re.search(r"[0-9]", lines[end:group_end]):
-        raise NoNumberError(f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}', which is not one number")
+        shown = _short(match[match.re.groups])
+        raise NoNumberError(f"'{match.re.pattern}' matched '{shown}', which is not one number", _ALONE)
     _refuse_marks(match, lines, begin, end)
     goes_on = begin < match.start(match.re.groups) or group_end < end
     if goes_on and _TWO_MARKS.fullmatch(lines[begin:end]):
@@ -386,9 +387,8 @@ def _labelled(before: str) -> str:
     A label that has had its number is none, unless both figures are statistics of one thing.
     """
     for label in reversed(list(_LABEL.finditer(before))):
-        gap = before[label.end() :]
+        own, gap = before[: label.start()], before[label.end() :]
         is_own = label["ending"] or (label["ratio"] and re.match(r" ?[:=]", gap))  # p99_us, 10 images/sec: 33.2
-        own = before[: label.start()]
         if (_UNIT_OF_ANOTHER.search(own) and not is_own) or (label[0] == "(s)" and is_plural(own)):
             continue
         if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
