@@ -92,6 +92,55 @@ def test_the_scripts_among_the_words_are_part_of_what_is_measured(
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"echo rate: 5\n", "is a text whose first line names no interpreter"),
+        (b"", "is a text whose first line names no interpreter"),
+        (b"#!/bin/sh\r\necho rate: 5\r\n", "has the line ends of Windows"),
+        (b"#!/usr/bin/env python3\r\n", "has the line ends of Windows"),
+        (b"#!/no/such/python -u\n", "names the interpreter /no/such/python, which is not there"),
+        (b"#!/bin/sh\necho rate: 5\n", None),
+        (b"#! /usr/bin/env python3\n", None),
+        (b"\x7fELF\0", None),
+    ],
+)
+def test_a_script_that_the_kernel_cannot_start_is_told(tmp_path: Path, text: bytes, message: str | None) -> None:
+    script = tmp_path / "bench"
+    script.write_bytes(text)
+    script.chmod(0o755)
+    if message is None:
+        command.check_program([str(script)])
+        return
+    with pytest.raises(BadInputError, match=message):
+        command.check_program([str(script)])
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (("bash", "-c", "cd . && python bench.py --out=x | tail -1"), "bench.py"),
+        (("bash", "-c", "python bench.py>log;cat log"), "bench.py"),
+        (("python", "-m", "own.bench"), "own/bench.py"),
+        (("env", "A=1", "python", "-m", "own"), "own/__main__.py"),
+        (("bench", "--config=my settings.yaml"), "my settings.yaml"),
+        (("make", "bench"), "Makefile"),
+        (("sh", "-c", "make -s bench"), "Makefile"),
+    ],
+)
+def test_scripts_are_found_in_lines_for_a_shell_and_as_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "check_program", lambda _: None)
+    script = tmp_path / file
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("print(1)")
+    first = find(WorkloadSpec(words=words, metric_regex="x"))
+    script.write_text("print(2)")
+    assert find(WorkloadSpec(words=words, metric_regex="x")).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
     ("script", "text"),
     [
         ("bench.sh", "echo rate: $((1000 / ${WIDTH:-1}))"),
@@ -209,6 +258,7 @@ def test_what_is_compared_is_the_median_of_the_numbers() -> None:
     [
         ("echo nothing", Status.FAILED, "no line of its output matches '"),
         ("echo rate: fast", Status.FAILED, "'fast', which is not a number"),
+        ("true", Status.FAILED, "it printed nothing"),
         ("echo rate: 5; echo sorry >&2; exit 3", Status.CRASHED, "the process ended with exit code 3: sorry"),
         ("kill -SEGV $$", Status.CRASHED, "killed by SIGSEGV"),
     ],
@@ -243,6 +293,7 @@ def test_a_number_before_the_end_of_a_long_output_is_reported_as_not_looked_at(
         ("exec python3 -c 'raise MemoryError'", "free some memory, or let the command take less"),
         (": {batch_size}; exec python3 -c 'raise MemoryError'", "free some memory, or give a smaller --batch-size"),
         ("exit 3", "fix the command, or --metric-regex"),
+        ("true > x", "a log file by sh -c '… && cat FILE'; some print to terminals alone"),
     ],
 )
 def test_what_to_do_about_a_command_fits_how_it_ended(tmp_path: Path, text: str, hint: str) -> None:

@@ -35,6 +35,7 @@ SHADOW = "raise SystemExit('a file of the user was run')\n"
         (0, "", "ended with exit code 0"),
         (3, "", "ended with exit code 3"),
         (129, "usage: git", "ended with exit code 129"),
+        (124, "", "ended with exit code 124: a time limit, such as that of timeout, may have ended it"),
         (126, "", "ended with exit code 126: what it ran may not be executed"),
         (127, "sh: 1: foo: not found", "ended with exit code 127: what it ran was not found"),
         (127, "x: error while loading shared libraries: libfoo.so", "ended with exit code 127: x: error while loading"),
@@ -72,6 +73,9 @@ def test_a_signal_is_named_with_its_usual_cause(code: int | None, log: str, text
 def test_the_front_of_a_reason_is_kept() -> None:
     assert reason_in("all went well\n") == ""
     assert last_words("first\nlast\n\n") == "last"
+    for advice in ("Run 'docker run --help' for more information", "Try 'ls --help' for more information.", "See x -h"):
+        assert last_words(f"usage: x\nls: unrecognized option\n\n{advice}\n") == "ls: unrecognized option"
+        assert last_words(advice) == advice
     long = "Check failed: " + "x" * 5000
     assert long.startswith(last_words(f"{long}\n" + "frame\n" * 100))
     assert remedy(-4) is not None

@@ -769,6 +769,10 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
     with pytest.raises(TunerError, match="neither setting runs: failed: scripted failed; oom: scripted oom") as caught:
         check_ran(finals_test.rounds)
     assert caught.value.hint == "free some memory, or give a smaller --batch-size"
+    known = Round(failures={A: "failed: no"}, hints={A: "use --batch-size 4"})
+    with pytest.raises(TunerError, match="neither setting runs: failed: no") as caught:
+        check_ran([known])
+    assert caught.value.hint == "use --batch-size 4"
 
 
 def test_two_rounds_are_said_to_be_too_few() -> None:

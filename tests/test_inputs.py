@@ -705,6 +705,10 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
         "ids int64 0 or 1 (--input-range ids=0:1000)"
     )
     assert "--input NAME=FILE" in advice
+    assert "--input-range ids=0:7)" in blame.explained(ValueError("indices[0] = 9 is not in [0, 7)"), found, 2)[0]
+    assert "whole shapes" in blame.explained(ValueError("indices[0] = 3 is not in [0, 2)"), found, 2)[1]
+    for error, file in (("Could not parse example input, value: 'On'", "train.tfrecord"), ("no", "photo.jpg")):
+        assert f"(--input image_bytes={file})" in blame.explained(ValueError(error), found, 1)[0]
     assert blame.explained(ValueError(RESHAPE), found, 1)[1] == "use --batch-size 4"
     # Numbers in [0, 1) are blamed for a result that is no number alone.
     numbers = described(FEATURES)
@@ -754,6 +758,26 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50})
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
     assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == (set(), {})
+
+
+def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    names = ["packed", "uneven", "plain"]
+    tensors = [onnx.helper.make_tensor_value_info(name, kinds.INT64, ["batch", 2]) for name in names]
+    nodes = [
+        node("Split", ["packed"], ["a", "b"], axis=1),
+        *[node("Gather", ["large", each], [f"of_{each}"]) for each in ("a", "b")],
+        node("Slice", ["uneven", "zero", "one", "axis"], ["c"]),
+        node("Gather", ["uneven", "one"], ["d"], axis=1),
+        node("Gather", ["large", "c"], ["of_c"]),
+        node("Gather", ["small", "d"], ["of_d"]),
+    ]
+    tables = [onnx.numpy_helper.from_array(np.zeros((n, 4), "f4"), name) for n, name in ((90, "large"), (5, "small"))]
+    tables += [onnx.numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "zero"), (1, "one"), (1, "axis"))]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", tensors, [], tables)), tmp_path / "m.onnx")
+    # Few rows of a large table stay in the cache.
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == ({"uneven"}, {"packed": 90, "uneven": 5})
 
 
 def test_failures_name_the_few_numbers_that_all_items_share() -> None:

@@ -551,7 +551,7 @@ def seen(ratio: float, se: float = 0.005) -> Estimate:
         ([(2, seen(1.0)), (3, seen(1.003))], "2 and 4 threads gave the same number"),
         ([(2, seen(1.0, 0.05))], "no setting changed its number"),
         ([(4, seen(1.0))], "no setting changed its number"),  # which no thread was to change
-        ([], "no setting changed its number"),
+        ([], "no other setting was compared with the default"),  # all others failed
         ([(2, seen(0.75)), (3, seen(1.0))], None),
         ([(2, seen(1.015, 0.001))], "2 and 4 threads"),  # by less than matters
     ],

@@ -334,6 +334,23 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     assert "ONNX Runtime cannot load it" in bad.stderr
 
 
+def test_an_onnx_file_that_is_cut_or_too_new_has_a_way_out_of_its_own(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    path = tmp_path / "m.onnx"
+    for opset, ir_version, advice in ((17, 99, "install a newer ONNX Runtime, or save"), (999, 8, "earlier opset")):
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version), path)
+        with pytest.raises(WorkloadError) as refused:
+            exporter.model_inputs(str(path))
+        assert advice in refused.value.advice
+    path.write_bytes(path.read_bytes()[:30])
+    with pytest.raises(WorkloadError) as refused:
+        exporter.model_inputs(str(path))
+    assert refused.value.advice == "the file is cut or damaged: copy it or fetch it again"
+
+
 @pytest.mark.tensorflow
 def test_an_onnx_file_that_cannot_be_fed_or_read_has_a_way_out(tmp_path: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.workload.headers import check_alike
 from tuner.workload.reading import Reading, plain, read
 from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time
 
@@ -428,6 +429,46 @@ def test_a_wrapped_number_that_is_none_is_left_out() -> None:
 def test_a_label_names_the_unit_too() -> None:
     with pytest.raises(NoNumberError, match="inverse"):
         read(r"(?:it/s|s/it): ([0-9.]+)", "it/s: 1.51\ns/it: 3.2")
+
+
+@pytest.mark.parametrize(
+    ("output", "unit"),
+    [
+        *[("Total img/sec on 4 CPU(s): 49.2 +-0.8", ""), ("GPU(s): 49.2", ""), ("in 3 run(s): 49.2", "")],
+        *[("latency(s): 49.2", "s"), ("Elapsed time (s): 49.2", "s"), ("Processed 3 image(s) in 49.2 s", "s")],
+        *[("p99(s): 49.2", "s"), ("P99 (ms): 49.2", "ms"), ("1000 (ms) 49.2", "")],
+    ],
+)
+def test_a_plural_in_parentheses_is_no_second_and_a_percentile_no_number(output: str, unit: str) -> None:
+    assert read(r"(49\.2)", output).unit == unit
+
+
+_TABLE = "Name (time in {})   Min   OPS ({}ops/s)\ntest_predict   {}   {}\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "first", "later", "named"),
+    [
+        (r"predict\s+(\S+)", _TABLE.format("us", "K", 667.1, 1.5), _TABLE.format("ms", "", 1.33, 750.1), "ms"),
+        (r"predict\s+\S+\s+(\S+)", _TABLE.format("us", "K", 667.1, 1.5), _TABLE.format("ms", "", 1.3, 750.1), "ops/s"),
+        (r'"value": ([0-9.]+)', '{"value": 950.1, "unit": "us"}', '{"value": 1.21, "unit": "ms"}', "ms"),
+        (r"^lat,([0-9.]+)", "lat,950.1,us", "lat,1.21,ms", "ms"),
+        (r"lat: ([0-9.]+)", "results in ms:\nlat: 950.1", "results in s:\nlat: 1.21", "s"),
+        (RATE, "throughput [kreq/s]\nrate: 1.2", "throughput [req/s]\nrate: 940", "req/s"),
+        (r"predict\s+\S+\s+(\S+)", _TABLE.format("us", "", 667.1, 1500), _TABLE.format("ms", "", 1.3, 750.1), ""),
+        (RATE, "times in us\nrate: 1500", "times in ms\nrate: 750", ""),
+    ],
+)
+def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
+    pattern: str, first: str, later: str, named: str
+) -> None:
+    """pytest-benchmark chooses the unit of each table anew."""
+    one, other = read(pattern, first), read(pattern, later)
+    if named:
+        with pytest.raises(NoNumberError, match=f"names {named} where that of the first run"):
+            check_alike(other.values, other.units_around, one.values, one.units_around)
+    else:
+        check_alike(other.values, other.units_around, one.values, one.units_around)
 
 
 def test_a_reading_is_converted_with_its_resolution() -> None:

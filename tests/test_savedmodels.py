@@ -24,7 +24,7 @@ import json, os, sys, zipfile
 import h5py, numpy as np
 import tensorflow as tf
 from tuner.child.inputs import WorkloadError
-from tuner.frameworks.tensorflow.child import exporter, kerasfile, libraries, savedmodel, source
+from tuner.frameworks.tensorflow.child import adapter, exporter, kerasfile, libraries, savedmodel, source
 
 v1, told = tf.compat.v1, {}
 def attempt(name, call):
@@ -153,6 +153,35 @@ told["keras rows"] = json.load(open(embedded + "/inputs.json"))[0]["values"]
 told["rows"] = next(each["values"] for each in decides_inputs if each["name"] == "n_rooms")
 told["decisive"] = [each["name"] for each in decides_inputs if each["doubtful"]]
 
+class Columns(tf.Module):
+    """The columns of its inputs index tables: as they stand, one large and one small, and what is left of a hash."""
+    def __init__(self):
+        super().__init__()
+        self.tables = [tf.Variable(tf.zeros([n, 4])) for n in (900, 900, 30, 800)]
+    @tf.function(input_signature=[
+        tf.TensorSpec([None, 2], tf.int64, "packed"), tf.TensorSpec([None, 2], tf.int64, "uneven"),
+        tf.TensorSpec([None, 4], tf.int64, "hashed"), tf.TensorSpec([None, 4], tf.int64, "labels")])
+    def serve(self, packed, uneven, hashed, labels):
+        look = tf.nn.embedding_lookup
+        some = sum(look(table, packed[:, i]) for i, table in enumerate(self.tables[:2]))
+        some += sum(look(table, each) for table, each in zip(self.tables[1:3], tf.unstack(uneven, axis=1)))
+        some += sum(look(self.tables[3], tf.squeeze(each, 1) % 800) for each in tf.split(hashed, 4, axis=1))
+        return {"y": some + tf.cast(labels, tf.float32)}
+columns = Columns()
+tf.saved_model.save(columns, "columns", signatures=columns.serve)
+told["columns"] = {each["name"]: [each["values"], each["doubtful"]]
+                   for each in json.load(open(export("columns", "columns")[0] + "/inputs.json"))}
+
+with tf.Graph().as_default(), v1.Session() as session:  # names as policies of TF-Agents have them
+    given = {name: v1.placeholder(tf.float32, [None, 2]) for name in ("0/reward", "0/step-type", "x:0")}
+    y = given["0/reward"] + 2 * given["0/step-type"] + given["x:0"]
+    v1.saved_model.simple_save(session, "names", given, {"y": y})
+for execution in ("graph", "xla"):
+    _, spec = export("names-" + execution, "names", execution=execution)
+    found = json.load(open(spec["folder"] + "/inputs.json"))
+    step = adapter.loaded(spec)({each["name"]: tf.constant(one) for each in found})
+    told["names " + execution] = [[each["name"] for each in found], step()["y"].numpy().tolist()]
+
 with open("loads.py", "w") as file:
     file.write("import os\nimport h5py.h5\ndef build():\n    import tensorflow as tf\n"
                "    tf.load_op_library(os.path.relpath(h5py.h5.__file__))\n    return lambda x: x + 1.0\n"
@@ -250,6 +279,22 @@ def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, An
     assert (
         told["rows"] == "rows from 0 to 699"
     )  # an index, and no number of something; nor does step_count do more than arithmetic
+
+
+def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:
+    """Two rows of a table would stay in the cache."""
+    assert told["columns"] == {
+        "packed": ["rows from 0 to 899", False],
+        "uneven": ["rows from 0 to 29", True],
+        "hashed": ["0 or 1", True],
+        "labels": ["0 or 1", False],
+    }
+
+
+@pytest.mark.parametrize("execution", ["graph", "xla"])
+def test_inputs_are_called_as_the_signature_calls_them(told: dict[str, Any], execution: str) -> None:
+    """TensorFlow renames what is no name of Python."""
+    assert told[f"names {execution}"] == [["0/reward", "0/step-type", "x:0"], [[4.0, 4.0]]]
 
 
 def test_outputs_of_all_kinds_come_out(told: dict[str, Any]) -> None:

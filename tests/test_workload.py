@@ -293,6 +293,7 @@ def test_a_loss_may_be_a_function(tmp_path: Path) -> None:
         ("./nowhere.py", None, "no workload file ./nowhere.py"),
         ("bad.py", "def build(:\n", "bad.py, line 1:"),
         ("bad.py", "def build(): pass\n", "defines no function inputs()"),
+        ("bad.py", "print('images/s: 5')\n", "as it is: --metric-regex '([0-9.]+) images/s' -- python "),
         ("bad.py", "\0", "bad.py"),
         ("bad.py", "BATCH_SIZE = 0\n" + BODY, "BATCH_SIZE is 0"),
         ("bad.py", "BATCH_SIZE = 'x'\n" + BODY, "BATCH_SIZE is 'x'"),

@@ -24,6 +24,13 @@ _FIRST_SIZES = (
     r"dims\(0\) != batch_size: (\d+) vs\. (\d+)",
     r"Axis 0 has mismatched dimensions of (\d+) and (\d+)",
 )
+# What operators say of strings that they cannot read, and a file of those that they can.
+_FILES = (
+    (r"[Cc]ould not parse (?:sequence )?example|[Ii]nvalid serialized", "train.tfrecord"),
+    (r"[Uu]nknown image file format|(?i:jpe?g|png|gif|bmp) (?:data|image|file)|DecodeJpeg|DecodeImage", "photo.jpg"),
+    (r"Expected RIFF|DecodeWav|Header mismatch", "clip.wav"),
+)
+_BEYOND = re.compile(r"(?:is not in|out of range) \[0, (\d+)\)")  # of an index
 _SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
 
@@ -36,17 +43,21 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     size = written_batch(str(error), batch_size)
     if size is not None and size != batch_size:
         return "the batch size %d is written into the graph" % size, "use --batch-size %d" % size
+    beyond = _BEYOND.search(str(error))
     suspects = suspected(described, is_invalid=type(error).__name__ == "InvalidOutputError")
     if not suspects:
         return "", ""
+    file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
+    n_rows = int(beyond[1]) if beyond else 1000
     named = [
-        "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each)) for each in suspects[:_MOST]
+        "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each, file, n_rows))
+        for each in suspects[:_MOST]
     ]
     more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
-    return (
-        "tftune made up what its inputs hold: %s%s" % (", ".join(named), more),
-        "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH",
-    )
+    advice = "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH"
+    if beyond and n_rows == batch_size:  # as many rows as items
+        advice = "if the first dimension is no batch, but nodes or edges, give whole shapes: --input-shape NAME=100,64"
+    return "tftune made up what its inputs hold: %s%s" % (", ".join(named), more), advice
 
 
 def suspected(described: Sequence[Report], *, is_invalid: bool) -> List[Report]:
@@ -66,17 +77,21 @@ def is_vector(described: Report) -> bool:
     return len(described["shape"]) == 1 and described["batch_axis"] is None and 1 < described["shape"][0] <= _FEW
 
 
-def option(described: Report) -> str:
-    """Return the option that gives an input other values, with an example."""
+def option(described: Report, file: str = "", n_rows: int = 1000) -> str:
+    """Return the option that gives an input other values, with an example.
+
+    `file` is one of strings, where that is known, and `n_rows` are the rows that indices may be of.
+    """
     name, dtype = described["known_as"], described["dtype"]
     if dtype == "string":
-        return "--input %s=%s" % (name, "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE")
+        usual = "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE"
+        return "--input %s=%s" % (name, file or usual)
     if dtype == "bool":
         return "--input %s=%s" % (name, "false" if described["made_up"]["constant"] else "true")
     if is_vector(described):
         return "--input %s=%s" % (name, ",".join(["224" if "int" in dtype else "1"] * described["shape"][0]))
     if "range" in described["made_up"]:
-        return "--input-range %s=%s" % (name, "0:1000" if "int" in dtype else "LOW:HIGH")
+        return "--input-range %s=%s" % (name, "0:%d" % n_rows if "int" in dtype else "LOW:HIGH")
     return "--input %s=%s" % (name, EXAMPLE if described["doubtful"] and "int" in dtype else "VALUE")
 
 

@@ -17,6 +17,7 @@ Shape = Optional[List[Any]]
 Place = Tuple[int, int]
 SHAPES_ALONE = {"Shape", "Size"}
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+PARTS = {"Slice", "Split", "Transpose", "Gather"}  # of the numbers, such as a column for each table
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
 DECIDING = {
     "NonZero": (0,), "Unique": (0,), "ConstantOfShape": (0,), "StringSplit": (0,), "If": (0,), "Loop": (0, 1),
@@ -57,7 +58,8 @@ def value_facts(path: str) -> "Tuple[Set[str], Dict[str, int]]":
                 names = list(_names(content, graph, 11))
                 walk.tables.update(_tables(content, graph))
                 walk.follow(_parts(content, graph, 1), {n: {n} for n in names}, {n: n for n in names})
-            return walk.decisive, walk.rows
+            uneven = {name for name, rows in walk.rows.items() if rows < walk.most_rows[name]}  # few rows are cached
+            return walk.decisive | uneven, walk.rows
     except (ValueError, IndexError, OSError):
         return set(), {}
 
@@ -72,6 +74,7 @@ class _Walk:
         self.tables: Dict[str, int] = {}
         self.decisive: Set[str] = set()
         self.rows: Dict[str, int] = {}
+        self.most_rows: Dict[str, int] = {}
 
     def follow(self, nodes: "Iterable[Place]", carried: Dict[str, Set[str]], origins: Dict[str, str]) -> None:
         """Follow values through nodes.
@@ -95,11 +98,12 @@ class _Walk:
                 returned = (_text(content, each) for each in _parts(content, function, 5))
                 carried.update(zip(outputs, (inside.get(name, set()) for name in returned)))
                 continue
-            if operator in SAME_NUMBERS and names[:1] and names[0] in origins:
-                origins[outputs[0]] = origins[names[0]]
+            if operator in SAME_NUMBERS | PARTS and names[:1] and names[0] in origins:
+                origins.update((name, origins[names[0]]) for name in outputs)
             if operator == "Gather" and names[0] in self.tables and names[1] in origins:
-                rows = self.tables[names[0]]
-                self.rows[origins[names[1]]] = min(rows, self.rows.get(origins[names[1]], rows))
+                rows, origin = self.tables[names[0]], origins[names[1]]
+                self.rows[origin] = min(rows, self.rows.get(origin, rows))
+                self.most_rows[origin] = max(rows, self.most_rows.get(origin, rows))
             places = DECIDING.get(operator, ())
             self.decisive.update(*(source for place, source in enumerate(sources) if place in places))
             made: Set[str] = set() if operator in SHAPES_ALONE else set().union(*sources)

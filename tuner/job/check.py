@@ -16,7 +16,7 @@ from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job import comparable, compare
-from tuner.job.compare import A, B, Comparison, measure
+from tuner.job.compare import RUN_IT, A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
@@ -150,7 +150,7 @@ def check_study(
         if comparison.ended == "failed" or not any(name in round_.slices for round_ in comparison.rounds):
             raise TunerError(
                 f"{'the default' if name == A else 'the recommendation'} {text}",
-                "run the workload without tftune to see why",
+                comparison.hints.get(name, RUN_IT),
             )
     with storage_errors():
         record.add("checks", comparison.to_dict())

@@ -40,6 +40,7 @@ from tuner.trial.outcome import Status, way_out
 from tuner.workload.feed import InputFacts
 
 A, B = "a", "b"
+RUN_IT = "run the workload without tftune to see why"
 PASSES_FRESH, PASSES_FORKED = 4, 2
 """Two processes are started for a round: where a start takes long, each is timed for longer."""
 
@@ -61,6 +62,8 @@ class Comparison:
     ended: str
     conditions: Conditions
     failures: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
+    """What to do about failures, of those where that is known."""
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
     input_warnings: Sequence[MeasurementWarning] = ()
@@ -158,6 +161,7 @@ def measure(
         began=began,
         conditions=conditions,
         failures=finals.failures(sequential_test.rounds),
+        hints={name: text for name in (A, B) if (text := finals.hint(sequential_test.rounds, (name,)))},
         inputs=job.inputs,
         input_warnings=job.input_warnings,
     )
@@ -173,7 +177,7 @@ def check_ran(rounds: Sequence[Round]) -> None:
     if not any(round_.slices for round_ in rounds):
         text = "; ".join(sorted(set(finals.failures(rounds).values())))
         status = next((each for each in reversed(Status) if f"{each}: " in text), Status.FAILED)  # the most telling
-        hint = way_out(status, text, otherwise="run the workload without tftune to see why")
+        hint = finals.hint(rounds, (A, B)) or way_out(status, text, otherwise=RUN_IT)
         raise TunerError(f"neither setting runs: {text}", hint)
 
 
@@ -236,7 +240,10 @@ def describe(comparison: Comparison) -> ComparisonResult:
         ended=comparison.ended,
         timed_s=round(comparison.timed_s, 3),
         sides=sides,
-        failures=comparison.failures,
+        failures={
+            name: f"{text}; {comparison.hints[name]}" if name in comparison.hints else text
+            for name, text in comparison.failures.items()
+        },
         inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),

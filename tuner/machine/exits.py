@@ -8,7 +8,12 @@ import signal
 _SHELL_BASE = 128  # a shell reports signal n of what it ran as exit code 128 + n
 _NO_SHELLS = ("SIGHUP", "SIGTRAP")  # programs use 129 and 133 for errors of their own
 _LONGEST = 400  # characters of a reason, from its front: lists of frames follow it
-_OF_SHELLS = {126: "what it ran may not be executed", 127: "what it ran was not found"}
+_OF_SHELLS = {
+    124: "a time limit, such as that of timeout, may have ended it",
+    126: "what it ran may not be executed",
+    127: "what it ran was not found",
+}
+_SEE_HELP = re.compile(r"(?i)\W*(?:run|see|try|use|type|for|more)\b.*(?:--?h(?:elp)?\b|\bman \w)")  # no reason
 _CAUSES = {
     "SIGILL": ("illegal instruction", "this build needs instructions, such as AVX, that this CPU does not have"),
     "SIGSEGV": ("segmentation fault", "native code crashed; often two libraries do not fit together"),
@@ -99,5 +104,9 @@ def reason_at(log: str) -> int | None:
 
 
 def last_words(log: str) -> str:
-    """Return the reason that a process printed, else its last line, "" where it printed nothing."""
-    return reason_in(log) or next((line.strip()[:_LONGEST] for line in reversed(log.splitlines()) if line.strip()), "")
+    """Return the reason that a process printed, else its last line, "" where it printed nothing.
+
+    Many programs print the reason first, and then where their help is.
+    """
+    lines = [line.strip()[:_LONGEST] for line in reversed(log.splitlines()) if line.strip()]
+    return reason_in(log) or next((line for line in lines if not _SEE_HELP.match(line)), lines[0] if lines else "")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,6 +78,8 @@ class Round:
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict, compare=False)
+    """What to do about a failure, of those where that is known; it is not stored."""
     memory: dict[str, int] = field(default_factory=dict)
     """The peak memory of each process, bytes."""
     interruptions: list[Interruption] = field(default_factory=list)
@@ -230,6 +232,7 @@ def _fail(name: str, failure: TrialFailure, process: Process, result: Round) -> 
     process.close()
     result.slices.pop(name, None)
     result.failures[name] = f"{failure.status}: {failure.message}"
+    result.hints[name] = failure.hint
     if failure.status is Status.OOM:
         result.without_memory.add(name)
 
@@ -265,6 +268,12 @@ def memory_of(rounds: Sequence[Round], name: str) -> int | None:
 def failures(rounds: Sequence[Round]) -> dict[str, str]:
     """Return why contenders failed, the last reason of each, by first name."""
     return {name: text for round_ in rounds for name, text in round_.failures.items()}
+
+
+def hint(rounds: Sequence[Round], names: Iterable[str]) -> str:
+    """Return what to do about the last failure of contenders, "" where that is not known."""
+    known = [text for round_ in rounds for name in names if (text := round_.hints.get(name))]
+    return known[-1] if known else ""
 
 
 def log_rates(

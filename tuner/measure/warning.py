@@ -95,8 +95,8 @@ ADVICE = {
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
     Code.FAR_APART: "see whether the command prints another unit under some settings, and let it print one",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
-    "them, or put {intra_op} among the words of the command; for programs without TensorFlow add --framework command, "
-    "whose threads are {openmp_threads}",
+    "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "
+    "without TensorFlow) {openmp_threads}",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
     Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
     Code.MADE_UP: "the figures are of that work: give what the model gets in production, --input NAME=VALUE or "

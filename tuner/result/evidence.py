@@ -212,6 +212,7 @@ def unseen_warnings(
         return []
     is_changed = any(abs(ratio.mean) > math.log1p(MARGIN) for _, ratio in others)
     changed = "its number is not certain to differ under any setting" if is_changed else "no setting changed its number"
+    changed = changed if others else "no other setting was compared with the default"
     text = f"nothing shows that variables reach the program: {changed}"
     threads = [default_threads, *(n_threads for n_threads, _ in others)]
     ends = [end for _, ratio in others for end in ratio.interval()]

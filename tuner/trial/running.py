@@ -30,6 +30,7 @@ from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFai
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
 from tuner.workload.digits import may_be_thousands, resolution_of
+from tuner.workload.headers import check_alike
 from tuner.workload.reading import Reading
 from tuner.workload.units import NoNumberError
 
@@ -180,6 +181,7 @@ class CommandProcess:
         first = self._launcher.first = self._launcher.first or reading
         try:
             reading = reading.in_unit(first.unit)
+            check_alike(reading.values, reading.units_around, first.values, first.units_around)
             if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
                 raise NoNumberError(
                     f"numbers such as {reading.values[0]:g}, and {first.values[0]:g} in the first run: a dot may part "

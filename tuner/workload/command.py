@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +21,10 @@ _TIME = re.compile(
 _RATE = re.compile(
     r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
 )
+_SHELL = re.compile(r"[|&;<>$`]")
+_OF_SHELLS = re.compile(r"[\s|&;<>()$`'\"=]+")  # what parts the words of a line
+_BUILTINS = frozenset(["cd", "source", ".", "export", "ulimit", "time", "exec", "eval", "set", "if", "for", "while"])
+_LONGEST_LINE = 256  # that the kernel looks at
 _LARGEST_SCRIPT = 16 << 20
 
 
@@ -60,8 +66,17 @@ class Command:
         return read(self.pattern, output)
 
     def scripts(self) -> list[Path]:
-        """Return the files among its words: scripts and settings, which are part of what is measured."""
-        paths = [Path(part) for word in self.words for part in (word, word.partition("=")[2]) if part]
+        """Return the files that its words name: scripts and settings, which are part of what is measured.
+
+        They may stand within a line for a shell, and as a module: python -m bench.
+        """
+        named = [part for word in self.words for part in (word, word.partition("=")[2])]
+        parts = [part for word in self.words for part in _OF_SHELLS.split(word) if part]
+        modules = [b.replace(".", "/") for a, b in itertools.pairwise(parts) if a == "-m"]
+        parts += [f"{module}{end}" for module in modules for end in (".py", "/__main__.py")]
+        if any(Path(part).name in ("make", "gmake") for part in parts):
+            parts += ["GNUmakefile", "makefile", "Makefile"]
+        paths = (Path(part) for part in dict.fromkeys([*named, *parts]) if part)
         return [path for path in dict.fromkeys(paths) if _is_small_file(path)]
 
 
@@ -75,14 +90,43 @@ def _is_small_file(path: Path) -> bool:
 def check_program(words: Sequence[str]) -> None:
     """Raise BadInputError where the first of the words is no program, with what may have been meant."""
     first = words[0]
-    if shutil.which(first) is not None:
+    if (found := shutil.which(first)) is not None:
+        _check_first_line(Path(found), words)
         return
     hint = "check its spelling, its permissions and PATH"
     if re.match(r"[A-Za-z_]\w*=", first):
         hint = f"to set a variable write: env {shlex.join(words)}"
-    elif len(words) == 1 and len(first.split()) > 1 and shutil.which(first.split()[0]) is not None:
-        hint = f"write its words without quotes around them all, or: sh -c {shlex.quote(first)}"
+    elif len(words) == 1 and len(first.split()) > 1:
+        hint = f"sh -c {shlex.quote(first)}"
+        is_plain = shutil.which(first.split()[0]) is not None and not _SHELL.search(first)
+        hint = f"write its words without quotes around them all, or: {hint}" if is_plain else f"write: {hint}"
+    elif first in _BUILTINS:
+        hint = f"it is a word of the shell: write bash -c {shlex.quote(shlex.join(words))}"
+    elif Path(first).is_file() and not os.access(first, os.X_OK):
+        hint = f"the file may not be executed: name its interpreter, such as python {shlex.join(words)}, or chmod +x it"
     raise BadInputError(f"command '{first}' not found, or not executable", hint)
+
+
+def _check_first_line(path: Path, words: Sequence[str]) -> None:
+    """Raise BadInputError where the kernel cannot start a script, with what its first line lacks."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(_LONGEST_LINE)
+    except OSError:
+        return  # it may be executed and not read
+    line = begin.partition(b"\n")[0]
+    interpreter = line[2:].split()[:1]
+    usual = "python" if path.suffix == ".py" else "sh"
+    by_hand = f"name its interpreter, such as {usual} {shlex.join(words)}"
+    if not line.startswith(b"#!"):
+        if b"\0" not in begin:
+            raise BadInputError(f"command '{words[0]}' is a text whose first line names no interpreter (#!…)", by_hand)
+    elif line.endswith(b"\r"):
+        hint = f"sed -i 's/\\r$//' {shlex.quote(str(path))}"
+        raise BadInputError(f"command '{words[0]}' has the line ends of Windows, and Linux finds no interpreter", hint)
+    elif interpreter and not Path(os.fsdecode(interpreter[0])).exists():
+        named = interpreter[0].decode(errors="replace")
+        raise BadInputError(f"command '{words[0]}' names the interpreter {named}, which is not there", by_hand)
 
 
 def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Command:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,11 @@ def _check_functions(path: Path, tree: ast.Module, bound: Collection[str], form:
                 f"move it out of the class or function that it is in, or add: {required} = …",
             )
         if required not in bound:
-            raise BadInputError(f"{path} defines no function {required}()", form)
+            as_it_is = (
+                f"to measure a script as it is: --metric-regex '([0-9.]+) images/s' -- python {shlex.quote(str(path))}"
+            )
+            hint = form if any(name in bound for name in _REQUIRED) else f"{form}; {as_it_is}"
+            raise BadInputError(f"{path} defines no function {required}()", hint)
 
 
 def _known(path: Path, names: Mapping[str, Any], name: str, default: Any) -> Any:

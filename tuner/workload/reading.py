@@ -20,7 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tuner.workload.digits import SEPARATORS, mark_after, mark_before, two_dots, worth
-from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_time, no_match
+from tuner.workload.headers import units_in
+from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_plural, is_time, no_match
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
@@ -35,6 +36,7 @@ _NOTHING_YET = frozenset(
 )
 _TWO_MARKS = re.compile(r"[0-9]{1,3}\.[0-9]{3},[0-9]+")
 _PARTS = re.compile(r"[, :]")
+_ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
 _NEAR = 4.0  # times as much or as little: figures of one thing
@@ -68,7 +70,7 @@ _LABEL = re.compile(
     rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
 )
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
-_UNIT_OF_ANOTHER = re.compile(r"[0-9] ?[\[(]?$")
+_UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
 _STATISTIC = re.compile(
     r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th|latency|lat|time"
 )
@@ -98,6 +100,8 @@ class Reading:
     resolution: float
     unit: str = ""
     n_left_out: int = 0
+    units_around: tuple[str, ...] = ()
+    """Of numbers without a unit: those that the output names elsewhere."""
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
@@ -154,6 +158,7 @@ def read(pattern: str, output: str) -> Reading:
         resolution=max(each.resolution for each in middle),
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
+        units_around=() if readings[0].unit else units_in(lines),
     )
     _refuse_lost(pattern, lines, reading)
     return reading
@@ -206,8 +211,7 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         before = _BEFORE.match(text)
         first = begin + (0 if before is None else before.end())
         if not re.match(r"[-−]?\.?[0-9]", lines[first:end]):
-            hint = "put parentheses around the part of the pattern that is the number"
-            hint = "let its parentheses hold the number alone, e.g. ([0-9.]+)" if match.re.groups else hint
+            hint = _ALONE if match.re.groups else "put parentheses around the part of the pattern that is the number"
             raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number", hint)
         first += lines[first] in "-−"
         if duration := _duration(match, first, lines):
@@ -286,7 +290,8 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
         if is_next or _is_column(match, lines, (begin, end), last, is_bare=is_bare):
             end = last
     if re.search(r"[0-9]", lines[end:group_end]):
-        raise NoNumberError(f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}', which is not one number")
+        shown = _short(match[match.re.groups])
+        raise NoNumberError(f"'{match.re.pattern}' matched '{shown}', which is not one number", _ALONE)
     _refuse_marks(match, lines, begin, end)
     goes_on = begin < match.start(match.re.groups) or group_end < end
     if goes_on and _TWO_MARKS.fullmatch(lines[begin:end]):
@@ -382,9 +387,9 @@ def _labelled(before: str) -> str:
     A label that has had its number is none, unless both figures are statistics of one thing.
     """
     for label in reversed(list(_LABEL.finditer(before))):
-        gap = before[label.end() :]
+        own, gap = before[: label.start()], before[label.end() :]
         is_own = label["ending"] or (label["ratio"] and re.match(r" ?[:=]", gap))  # p99_us, 10 images/sec: 33.2
-        if _UNIT_OF_ANOTHER.search(before[: label.start()]) and not is_own:
+        if (_UNIT_OF_ANOTHER.search(own) and not is_own) or (label[0] == "(s)" and is_plural(own)):
             continue
         if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
             return str(label[label.lastgroup or 0])

@@ -39,6 +39,10 @@ _BINARY = re.compile(r"[kKMGT]i(?:[bB](?:its?|ytes?|ps)?)?")  # 1 GiB is 1024 Mi
 _SHELL_TIME = re.compile(r"^real\s+([0-9]+m[0-9.,]+s)$", re.MULTILINE)  # as the shell's time prints it
 _RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a bar
 
+_COUNTED = re.compile(
+    r"(?i)(?:[0-9] ?[a-z]+|\b(?:[cgt]pu|core|device|host|instance|node|process|rank|replica|socket|thread|worker))$"
+)
+
 
 class NoNumberError(Exception):
     """The output does not hold what the pattern promises: what was found, and what to do."""
@@ -54,7 +58,8 @@ def no_match(pattern: str, lines: str) -> NoNumberError:
     shown = last if len(last) <= 100 else f"…{last[-99:]}"
     printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
     timed = _SHELL_TIME.search(lines)
-    hint = "" if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
+    hint = "" if last else "let it print its number: a log file by sh -c '… && cat FILE'; some print to terminals alone"
+    hint = hint if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
     return NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
 
 
@@ -68,6 +73,11 @@ def counts_items(unit: str) -> bool:
     over, _, under = _parts(unit)
     roots = {over, *(over.removeprefix(prefix).strip() for prefix in PREFIXES if over.startswith(prefix))}
     return not _ITEMS.isdisjoint(_singular(word) for word in (*roots, *under.split()))
+
+
+def is_plural(before: str) -> bool:
+    """Return whether the (s) after this text is of a plural, and no second: 4 CPU(s), but latency(s)."""
+    return _COUNTED.search(before) is not None
 
 
 def is_time(unit: str) -> bool | None:
@@ -91,7 +101,7 @@ def _parts(unit: str) -> tuple[str, str, str]:
     return over, bar, under
 
 
-def _scales(unit: str) -> dict[str, float]:
+def scales(unit: str) -> dict[str, float]:
     """Return how a unit can be understood: its root, and how many of the root it is."""
     over, bar, under = _parts(unit)
     numerators = {over: 1.0}
@@ -120,7 +130,7 @@ def factor(unit: str, other: str) -> float:
     """Return how many of the other unit one of this unit is; raises NoNumberError where they are of different kinds."""
     if unit == other:
         return 1.0
-    own, others = _scales(unit), _scales(other)
+    own, others = scales(unit), scales(other)
     common = [root for root in own if root in others]
     if common:
         return own[common[0]] / others[common[0]]
@@ -132,7 +142,7 @@ def factor(unit: str, other: str) -> float:
             f"e.g. ([0-9.]+) *{named}",
         )
     over, bar, under = _parts(unit)
-    inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
+    inverse = ", one the inverse of the other" if scales(f"{under}{bar}{over}").keys() & others.keys() else ""
     raise NoNumberError(
         f"numbers with different units, {unit} and {other}{inverse}",
         "let the command print one unit under every setting, or let the pattern match one unit alone",

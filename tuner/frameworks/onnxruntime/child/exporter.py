@@ -20,6 +20,14 @@ MISSING_FILE = re.compile(r'External data path does not exist: "([^"]+)"')
 PLACE = re.compile(
     r"^(Load model from .*? failed:)?(/\S+:\d+ .*\) (?=[A-Z]))?"
 )  # the file, and a place in its own source
+# What ONNX Runtime says of a file that is no fault of the model's, and what to do.
+KNOWN = (
+    ("Protobuf parsing failed", "the file is cut or damaged: copy it or fetch it again"),
+    ("Unsupported model IR version", "install a newer ONNX Runtime, or save the model with an earlier IR version"),
+    ("Opset", "install a newer ONNX Runtime, or export the model with an earlier opset"),
+    ("opset", "install a newer ONNX Runtime, or export the model with an earlier opset"),
+    ("locale", "install the locale that it names, e.g. in Debian by: apt-get install locales-all"),
+)
 WAY_OUT = (
     "export the model with tensors for inputs, or measure a program that calls it: tftune search --metric-regex "
     "'images/sec: ([0-9.]+)' -- python program.py"
@@ -59,6 +67,7 @@ def loaded(path: str, libraries: Iterable[str] = ()) -> Any:
         else:
             reason = PLACE.sub("", str(error).split(" : ")[-1])  # after its codes
             message = "ONNX Runtime cannot load it: %s" % reason
+            advice = next((way for text, way in KNOWN if text in reason), advice)
             missing = MISSING_FILE.search(reason)
             if missing:
                 advice = "put the missing file with its weights into the model's folder: %s" % os.path.basename(

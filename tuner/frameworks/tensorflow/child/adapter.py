@@ -196,5 +196,5 @@ def loaded(spec: Report) -> Callable[[Report], Step]:
     function = source.exported(spec)
     if spec["execution"] != "xla":
         return lambda tensors: lambda: function(**tensors)
-    compiled = tf.function(lambda **given: function(**given), jit_compile=True, autograph=False)
-    return lambda tensors: lambda: compiled(**tensors)
+    compiled = tf.function(lambda given: function(**given), jit_compile=True, autograph=False)
+    return lambda tensors: lambda: compiled(tensors)

@@ -58,10 +58,11 @@ def write(spec: Report) -> Report:
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     described_graph = graph_of(function, call, described)
-    seen = (described_graph or {}).pop("values", {"decisive": (), "plain": (), "rows": {}})
+    seen = (described_graph or {}).pop("values", {"decisive": (), "plain": (), "rows": {}, "worked_out": ()})
     for number, each in enumerate(described):
         if "made_up" in each:
-            is_decisive, is_plain = number in seen["decisive"], number in seen["plain"]
+            is_made = number in seen["worked_out"] and "int" in each["dtype"] and "range" in (each["made_up"] or {})
+            is_decisive, is_plain = is_made or number in seen["decisive"], number in seen["plain"]
             values.correct(each, decides=is_decisive, is_plain=is_plain, rows=seen["rows"].get(number))
     write_described(spec["folder"], described, described_graph)
     return choice

@@ -31,7 +31,10 @@ PLAIN = {
 }
 """Operators that do the same work whatever the values are, unless these decide a size."""
 LOOKUPS = {"ResourceGather", "GatherV2", "Gather"}
+SCATTERS = {f"UnsortedSegment{each}" for each in ("Sum", "Max", "Min", "Prod")} | {"SegmentSum", "TensorScatterAdd"}
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
+PARTS = {"StridedSlice": 0, "Slice": 0, "Unpack": 0, "Split": 1, "SplitV": 0, "Transpose": 0, "GatherV2": 0}
+"""Operators that give some of the numbers, such as a column for each table, and where these come in."""
 READ = {"ReadVariableOp", "VariableV2"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 SHAPES_ALONE = {"Shape", "ShapeN", "Size", "Rank"}
@@ -66,6 +69,7 @@ def describe(function: Any) -> dict[str, Any]:
     `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
     Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, `plain` those that
     are used by plain arithmetic alone, and `rows` are the rows of the tables that inputs index, by the input's number.
+    Of `worked_out` inputs an index is computed, or they index what is.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
@@ -83,8 +87,11 @@ def describe(function: Any) -> dict[str, Any]:
             rows.update({node: int(variable.shape[0])} if variable.shape.rank == 2 and n else {})
     sources = [flat.sources.get(key(tensor)) for tensor in given]
     outputs = [flat.sources[key(tensor)] for tensor in returned]
-    decisive, plain = flat.followed(sources)
-    values = {"decisive": decisive, "plain": plain, "rows": flat.rows_of(sources, rows)}
+    decisive, plain, indexing = flat.followed(sources, rows)
+    fewest, most, unknown = flat.rows_of(sources, rows)
+    uneven = {place for place, n_rows in fewest.items() if n_rows < most[place]}  # few rows of a large table are cached
+    values = {"decisive": sorted({*decisive, *uneven}), "plain": plain, "rows": fewest}
+    values["worked_out"] = sorted((indexing | unknown) - {*fewest})
     return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "values": values}
 
 
@@ -218,14 +225,16 @@ class Flat:
                 limits += [trips for trips, _ in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None, tested
 
-    def followed(self, given: list[Source | None]) -> tuple[list[int], list[int]]:
+    def followed(self, given: list[Source | None], rows: dict[int, int]) -> tuple[list[int], list[int], set[int]]:
         """Return which inputs, by their sources, decide how much is computed, and which are for plain arithmetic alone.
 
-        Values pass through every operator but those that read a shape alone.
+        The third are those that indices of tables depend on. Values pass through every operator but those that read a
+        shape alone.
         """
         carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
         decisive: set[int] = set()
         special: set[int] = set()
+        indexing: set[int] = set()
         given_by = {source[0]: {place} for place, source in enumerate(given) if source is not None}
         for _ in range(_TURNS if self.loops else 1):
             for number, (operator, sources, _, attributes, _) in enumerate(self.nodes):
@@ -237,24 +246,39 @@ class Flat:
                 for place in DECIDING.get(operator, ()):
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
+                if operator in LOOKUPS and self.origin(sources[0], READ | SAME_NUMBERS)[0] in rows:
+                    indexing |= parts[1]
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
                 own = given_by.get(number, set())
                 carried[number] = own if operator in SHAPES_ALONE else own.union(*parts)
         decisive = decisive.union(*(carried[node] for node, _ in self.conditions))
-        return sorted(decisive), sorted(set(range(len(given))) - decisive - special)
+        return sorted(decisive), sorted(set(range(len(given))) - decisive - special), indexing
 
-    def rows_of(self, given: list[Source | None], rows: dict[int, int]) -> dict[int, int]:
-        """Return the fewest rows of the tables that each input indexes; `rows` has each variable's."""
-        found: dict[int, int] = {}
+    def rows_of(
+        self, given: list[Source | None], rows: dict[int, int]
+    ) -> tuple[dict[int, int], dict[int, int], set[int]]:
+        """Return the fewest rows of the tables that each input indexes, and the most; `rows` has each variable's.
+
+        The third are the inputs that index what has no known number of rows, such as the nodes of a graph.
+        """
+        fewest: dict[int, int] = {}
+        most: dict[int, int] = {}
+        unknown: set[int] = set()
         for operator, sources, *_ in self.nodes:
             if operator in LOOKUPS and len(sources) > 1:
-                table, index = (self.origin(source, READ | SAME_NUMBERS) for source in sources[:2])
+                table = self.origin(sources[0], READ | SAME_NUMBERS)
+                index = self.origin(sources[1], SAME_NUMBERS | {*PARTS})
                 place = given.index(index) if index in given else None
                 shape = self.nodes[table[0]][2][table[1]][1] or []
                 n_rows = rows.get(table[0]) or (shape[0] if len(shape) == 2 else None)
                 if place is not None and n_rows:
-                    found[place] = min(n_rows, found.get(place, n_rows))
-        return found
+                    fewest[place] = min(n_rows, fewest.get(place, n_rows))
+                    most[place] = max(n_rows, most.get(place, n_rows))
+                elif place is not None:
+                    unknown.add(place)
+            elif operator in SCATTERS and (index := self.origin(sources[1], SAME_NUMBERS | {*PARTS})) in given:
+                unknown.add(given.index(index))
+        return fewest, most, unknown
 
     def origin(self, source: Source, through: set[str]) -> Source:
         """Return where a value comes from, through operators that keep its numbers.
@@ -265,7 +289,7 @@ class Flat:
             operator, sources, *_ = self.nodes[source[0]]
             if operator not in through and operator != "SelectV2":
                 break
-            source = sources[-1 if operator == "SelectV2" else 0]
+            source = sources[-1 if operator == "SelectV2" else PARTS.get(operator, 0)]
         return source
 
     def sizes(self, attributes: dict[str, Any], source: Source, carried: list[set[int]], part: set[int]) -> set[int]:

@@ -302,7 +302,8 @@ def signature_of(spec: Report) -> tuple[Any, list[Report], Report]:
         return kept(function, loaded), described_inputs(model_inputs, spec, numpy_dtype), choice
     function = kept(loaded.signatures[name], loaded)
     input_specs = function.structured_input_signature[1]
-    inputs = [found_input(each, name) for name, each in sorted(input_specs.items())]
+    # TensorFlow renames what is no name of Python: 0/observation, and what has a hyphen or a colon.
+    inputs = [dict(found_input(each, name), name=name) for name, each in sorted(input_specs.items())]
     refuse_parts(path, inputs)
     return function, described_inputs(inputs, spec, numpy_dtype), choice
 
