@@ -632,7 +632,7 @@ def test_several_numbers_of_a_run_are_told(tmp_path: Path) -> None:
     text = "echo warm-up images/sec: 10.5; seq -f 'images/sec: 100.%.0f' ${OMP_NUM_THREADS:-9}"
     ended = tftune(*compare, *pattern, "--", "sh", "-c", text, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert "the command prints 10 numbers, 10.5 to 100.9 images/sec: their median counts\n" in ended.stderr
+    assert "the command prints 10 numbers, 10.5 to 100.9 images/sec: the median is used\n" in ended.stderr
     [several] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "several numbers"]
     assert several["found"].startswith("a run prints 2 numbers under one setting and ")
 

@@ -73,6 +73,13 @@ def test_the_race(estimate_so_far: Estimate, best: Estimate | None, decision: Ra
     assert decide(own, behind, process_sd=0.006, max_passes=8, plan=RacePlan(races=False)) is RaceDecision.CONTINUE
 
 
+def test_what_few_digits_do_not_show_may_be_a_gain() -> None:
+    own, behind = estimate(-0.1, 0.02, n=4, df=40), estimate(-0.1, 0.02, n=4, df=40)
+    assert decide(own, behind, process_sd=0.006, max_passes=8, plan=RACE) is RaceDecision.CLEARLY_SLOWER
+    coarse = replace(behind, rounding=0.3)  # whole milliseconds of three
+    assert decide(own, coarse, process_sd=0.006, max_passes=8, plan=RACE) is RaceDecision.CONTINUE
+
+
 def test_a_setting_as_good_as_the_incumbent_is_seldom_given_up() -> None:
     """Of 3,000 pairs of equally fast settings, looked at after each of 8 blocks, at most α/2 are called hopeless."""
     rng, n, process_sd, sd, lost = np.random.default_rng(0), 3000, 0.006, 0.015, 0

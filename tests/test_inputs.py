@@ -323,7 +323,7 @@ def test_a_length_that_measures_nothing_is_one() -> None:
 
 def test_a_range_is_taken_as_it_is_given() -> None:
     found = described(model_input("lengths", "int64", [None]), FEATURES, ranges=("lengths=300:301",))
-    assert (found[0]["values"], found[0]["doubtful"]) == ("from 300 to 300", False)
+    assert (found[0]["values"], found[0]["doubtful"]) == ("= 300", False)
     assert arrays(found, 2)["lengths"].tolist() == [300, 300]
 
 
@@ -607,6 +607,24 @@ def test_batch_sizes_that_never_run_are_named_once() -> None:
     assert warning.observation == "only batch size 1 of those that were tried ran: at 2, 4, reshape"
     assert not evidence.batch_warnings([*trials[:1], trial(1, 2, Status.OOM)])
     assert not evidence.batch_warnings([*trials[:1], trial(1, 1, Status.FAILED)])
+
+
+def test_settings_that_failed_are_counted_where_others_ran() -> None:
+    def trial(number: int, batch_size: int, status: Status, message: str = "") -> Trial:
+        setting = Setting.of({"batch_size": batch_size, "intra_op": number})
+        return Trial(number=number, setting=setting, status=status, message=message)
+
+    ok, again = trial(1, 1, Status.OK), trial(2, 1, Status.OK)
+    trials = [ok, trial(2, 1, Status.FAILED, "no line"), trial(3, 1, Status.FAILED, "'1.18s/it'")]
+    [warning] = evidence.failure_warnings(trials)
+    assert (warning.code, warning.observation) == (
+        Code.FAILED_SETTINGS,
+        "2 of 3 settings failed, the last one with: '1.18s/it'",
+    )
+    # One that ran when it was tried again did not fail; a batch size that never runs is told of by itself.
+    assert "1 of 3 settings" in evidence.failure_warnings([*trials, again])[0].observation
+    assert not evidence.failure_warnings([ok, trial(1, 2, Status.FAILED, "reshape")])
+    assert not evidence.failure_warnings([ok, trial(2, 1, Status.OOM), trial(3, 1, Status.TIMEOUT)])
 
 
 RESHAPE = "Input to reshape is a tensor with 3072 values, but the requested shape has 12288"

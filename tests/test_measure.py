@@ -565,6 +565,9 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     assert not evidence.unseen_warnings(others, 4, Objective.THROUGHPUT)  # of which the threads are seen
     [uncertain] = evidence.unseen_warnings([(1, estimate([-0.2, -0.3]))], 1, Objective.MAXIMIZE)
     assert "its number is not certain to differ under any setting" in uncertain.observation
+    # 917 us/step instead of 1 ms/step: a gain is not shown, but the setting acts.
+    coarse = replace(seen(0.91, 0.001), rounding=0.4)
+    assert not evidence.unseen_warnings([(1, coarse)], 4, Objective.MINIMIZE)
 
 
 def test_a_unit_that_changes_leaves_the_digits_of_most_numbers() -> None:

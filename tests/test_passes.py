@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -291,6 +292,23 @@ def test_settings_that_never_met_are_compared_through_the_reference() -> None:
     assert now.between(second, third).ratio == pytest.approx(1.2 / 1.1, rel=1e-3)
     assert now.between(second, third).se > now.between(second, reference).se
     assert now.n_passes == {reference: 2, second: 1, third: 1}
+
+
+def test_what_few_digits_do_not_show_is_in_every_ratio() -> None:
+    """Whoever ran in the same passes: what the reference prints is as coarse for all."""
+
+    def printed(in_pass: int, process: int, value: float, resolution: float) -> Turn:
+        one = Slice(start_s=0, elapsed_s=1, n_steps=1, step_s=(1,), metrics=(value,), resolution=resolution)
+        return replace(turn(in_pass, process, 1, 1.0), slices=(one, one))
+
+    turns = [printed(1, 1, 3.0, 1.0), printed(1, 2, 3.0, 1.0), printed(1, 3, 2.86, 0.01)]
+    coarse, second, fine = (each.setting for each in turns)
+    now = estimate_passes(turns, coarse, Objective.MINIMIZE, PRIOR_NOISE)
+    assert now is not None
+    half = math.log1p(0.5 / 3)  # of a millisecond beside three
+    assert now.between(second, coarse).rounding == pytest.approx(2 * half)
+    assert now.between(fine, coarse).rounding == pytest.approx(half, abs=0.002)
+    assert now.between(coarse, coarse).rounding == 0
 
 
 def test_turns_of_nothing_say_nothing_and_stored_turns_come_back() -> None:

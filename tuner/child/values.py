@@ -142,11 +142,12 @@ def correct(described: Report, *, decides: bool, rows: Optional[int], is_plain: 
 
     An input that indexes a table gets indices of all its `rows`: two rows would stay in the cache. One whose values
     `decides` how much is computed is doubtful. One that is for plain arithmetic alone is not, whatever its name is.
+    Whoever gives a range has said what the input holds.
     """
     filled = described["made_up"]
-    if filled is None:
+    if filled is None or described["range"] is not None:
         return
-    if rows and rows > 1 and described["range"] is None:
+    if rows and rows > 1:
         described["made_up"] = {"range": [0, rows], "of": "rows"}
         described["values"], described["doubtful"] = values_text(described), False
     described["doubtful"] = (described["doubtful"] and not is_plain) or decides
@@ -210,6 +211,8 @@ def values_text(described: Report) -> str:
         return "%s from %d to %d" % (filled["of"], low, high - 1)
     if "int" not in described["dtype"]:
         return "in [%g, %g)" % (low, high)
+    if high - low == 1:
+        return "= %d" % low
     return "0 or 1" if (low, high) == (0, 2) else "from %d to %d" % (low, high - 1)
 
 

@@ -163,14 +163,14 @@ def suite(
 
 def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:
     """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
-    from tuner.quantity import duration_text
+    from tuner.quantity import duration_text, plural
     from tuner.report.studylist import outcome
 
     out = console(stderr=True)
     n = len(planned.cases)
     for text in planned.unavailable:
         out.print(text, style="dim", markup=False)
-    out.print(f"{n} searches, {len(planned.existing)} of them already done", style="bold")
+    out.print(f"{plural(n, 'search', 'searches')}, {len(planned.existing)} already done", style="bold")
 
     def title(number: int) -> str:
         case = planned.cases[number]

@@ -191,7 +191,7 @@ class Job:
         run = command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
         if len(run.metrics) > 1:
             ends = f"{min(run.metrics):g} to {max(run.metrics):g} {run.unit}".rstrip()
-            notify(f"the command prints {len(run.metrics)} numbers, {ends}: their median counts")
+            notify(f"the command prints {len(run.metrics)} numbers, {ends}: the median is used")
         return command_launcher
 
     @property

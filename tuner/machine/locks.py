@@ -21,6 +21,7 @@ from tuner.errors import MachineBusyError
 _NAME = "TFTUNE_LOCK"
 """The variable that names another right: for containers that share a network but no CPUs, and for tests."""
 _POLL_S = 1.0
+_SHOWN = 100  # characters of another's command
 
 
 @contextmanager
@@ -90,4 +91,4 @@ def _holder(address: str) -> str:
         return f" (process {pid})"
     # The first word is the interpreter; a newline inside a word must not break the one line.
     command = " ".join(b" ".join(words[1:]).decode(errors="replace").split())
-    return f" (process {pid}: {command[:100]})"
+    return f" (process {pid}: {command if len(command) <= _SHOWN else command[: _SHOWN - 1] + '…'})"

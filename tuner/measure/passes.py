@@ -25,7 +25,7 @@ from scipy.optimize import nnls
 from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption
-from tuner.measure.objective import Objective, Waking
+from tuner.measure.objective import Objective, Waking, rounding
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
 from tuner.stats.mixed import Contrasts, contrasts
@@ -251,10 +251,13 @@ class PassEstimates:
     n_passes: dict[Setting, int]
     waking: Waking
     """What the first step after a pause takes in them."""
+    rounding: Mapping[Setting, float]
+    """The most by which the mean log rate of each may be off because a command prints few digits."""
 
     def between(self, a: Setting, b: Setting) -> Estimate:
         """Return the log-ratio of a to b."""
-        return self.contrasts.between(self.settings[a], self.settings[b], n=self.n_passes[a])
+        estimate = self.contrasts.between(self.settings[a], self.settings[b], n=self.n_passes[a])
+        return estimate if a == b else replace(estimate, rounding=self.rounding[a] + self.rounding[b])
 
 
 def estimate_passes(
@@ -287,6 +290,7 @@ def estimate_passes(
         ),
         n_passes={setting: int((candidate == c).sum()) for setting, c in settings.items()},
         waking=costs,
+        rounding={s: rounding([each for t in turns if t.setting == s for each in t.slices]) for s in settings},
     )
 
 

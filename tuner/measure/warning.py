@@ -48,6 +48,7 @@ class Code(StrEnum):
     FEW_DIGITS = "few digits"
     LEFT_OUT = "left out"
     FAILED_RUNS = "failed runs"
+    FAILED_SETTINGS = "failed settings"
     WRONG_WAY = "wrong way"
     PER_STEP = "per step"
     COUNTS = "several numbers"
@@ -90,6 +91,7 @@ ADVICE = {
     Code.FEW_DIGITS: "let the command print more digits: no longer --time-budget can replace them",
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.FAILED_RUNS: "each was repeated, and does not count: find out why the command fails now and then",
+    Code.FAILED_SETTINGS: "nothing is known of their speed: `tftune show --details` gives the reason of each",
     Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",

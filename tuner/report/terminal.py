@@ -187,7 +187,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
             Text(" ".join([*notes, trial.message]), style="red"),
         )
     if trial.pruned:
-        notes.append("stopped early: clearly slower")
+        notes.append("stopped early: slower than the incumbent")
     if trial.over_limit:
         memory = trial.peak_memory_bytes
         figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]

@@ -105,7 +105,7 @@ def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
     text = f"workload {workload.name}, {workload.mode}, {workload.execution}{params}"
     if features is not None:
         text += (
-            f": {quantity(features.parameters)}variables, {quantity(features.flops)}FLOP and "
+            f": {quantity(features.parameters).rstrip()} variables, {quantity(features.flops)}FLOP and "
             f"{quantity(features.moved_bytes)}B per item, average width {features.width:.2f}"
         )
     if workload.fed:
@@ -116,8 +116,8 @@ def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
 def precision(run_s: float) -> RenderableType:
     """Return what is to be expected of a command's figures."""
     return Text(
-        f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 12 runs "
-        f"at least, a search by some {_RUNS}, and\ntftune cannot remove drift within a run, and cannot see whether a "
+        f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: a comparison of two settings takes at "
+        f"least 12 runs, a search some {_RUNS}.\ntftune cannot remove drift within a run, and cannot see whether a "
         "variable took effect."
     )
 

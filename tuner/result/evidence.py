@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
@@ -42,6 +42,7 @@ _GIB = 1024**3
 _ALPHA = 0.05
 _FAR = 100  # times: threads make no such difference
 _COUNTED = 200  # numbers of a run: of more some are left out
+_REFUSED = (Status.FAILED, Status.CRASHED, Status.INVALID)  # by the model or the command, and not by memory or time
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
 
 
@@ -95,6 +96,7 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[Measurem
     return merge(
         input_warnings(stored.subject.workload.fed, stored.outputs, stored.get("batch_note", str) or ""),
         batch_warnings(trials),
+        failure_warnings(trials),
         *(condition_warnings(each) for each in stored.conditions),
         _of_noise(noise, trials),
         _of_search(stored.runs, trials),
@@ -112,9 +114,7 @@ def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
         by_size.setdefault(trial.setting.batch_size, []).append(trial)
     works = sorted(size for size, own in by_size.items() if any(trial.status is Status.OK for trial in own))
     refused = {
-        size: own[-1].message
-        for size, own in sorted(by_size.items())
-        if all(trial.status in (Status.FAILED, Status.CRASHED, Status.INVALID) for trial in own)
+        size: own[-1].message for size, own in sorted(by_size.items()) if all(trial.status in _REFUSED for trial in own)
     }
     if not works or not refused:
         return []
@@ -122,6 +122,22 @@ def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     sizes = ", ".join(map(str, refused))
     reason = next(iter(refused.values()))
     return [MeasurementWarning(code=Code.BATCH_SIZES, observation=f"{known} ran: at {sizes}, {reason}")]
+
+
+def failure_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
+    """Return how many settings failed at batch sizes that others run at, and why the last one did.
+
+    One of them may be the fastest: what a command prints under it is perhaps not what a pattern looks for.
+    """
+    working = {trial.setting.batch_size for trial in trials if trial.status is Status.OK}
+    ran = {trial.setting for trial in trials if trial.status is Status.OK}
+    tried = [trial for trial in trials if trial.setting.batch_size in working]
+    failed = {trial.setting: trial.message for trial in tried if trial.status in _REFUSED and trial.setting not in ran}
+    if not failed:
+        return []
+    share = f"{len(failed)} of {plural(len({trial.setting for trial in tried}), 'setting')}"
+    text = f"{share} failed, the last one with: {list(failed.values())[-1]}"
+    return [MeasurementWarning(code=Code.FAILED_SETTINGS, observation=text)]
 
 
 def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[MeasurementWarning]:
@@ -195,7 +211,7 @@ def number_warnings(
     known = sorted(set[float]().union(*counts.values()))
     if len(known) > 1 and all(len(each) == 1 for each in counts.values()) and known[-1] < _COUNTED:
         printed = f"a run prints {known[0]:g} numbers under one setting and {known[-1]:g} under another"
-        texts[Code.COUNTS] = f"{printed}, and only their median counts"
+        texts[Code.COUNTS] = f"{printed}, and only their median is used"
     warnings = [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
     return warnings + run_warnings(each for r in rounds for slices in r.slices.values() for each in slices)
 
@@ -222,7 +238,8 @@ def unseen_warnings(
 
 
 def _is_different(ratio: Estimate, alpha: float) -> bool:
-    low, high = ratio.interval(1 - alpha)
+    """Return whether a setting surely changes what is printed, however coarse that is."""
+    low, high = replace(ratio, rounding=0.0).interval(1 - alpha)
     return abs(ratio.mean) > math.log1p(MARGIN) and not low <= 1 <= high
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.errors import TunerError
-from tuner.measure.objective import rounding
 from tuner.measure.pair import Pair
 from tuner.measure.passes import Live, Pass, Passes, PassEstimates, long_ones, whole_steps
 from tuner.space.setting import Setting
@@ -383,7 +382,7 @@ class Evaluator:
             peak_memory_bytes=peak,
             deviation=self._outputs.deviation(trial, each.live.facts),
             steady=self._turns.is_steady(each.live.number, each.passes),
-            rounding=rounding(each.slices) + rounding([s for turn in beside for s in turn.slices]),
+            rounding=own.rounding,
             pruned=each.decision is RaceDecision.CLEARLY_SLOWER,
         )
         over = self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN

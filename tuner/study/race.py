@@ -2,7 +2,8 @@
 
 Notation
     d, s_d   log-ratio of a trial to the best so far, and its standard error, with the luck of processes
-             (`tuner.stats.mixed`); its interval at look k is Student's at the nominal level α_k
+             (`tuner.stats.mixed`); its interval at look k is Student's at the nominal level α_k, wider by what the few
+             digits of a command do not show
     σ_p      what two processes of one setting differ by, however long each is measured
 
 A trial is looked at after every pass, so its levels are group-sequential (`tuner.stats.sequential`): the probability
@@ -67,7 +68,7 @@ def decide(
     if behind is not None:
         looks = AlphaSpending(first_look=1, planned_looks=max_passes, alpha=plan.alpha, rho=plan.rho)
         level = looks.level(min(own.n, max_passes))
-        reach = -float(stdtrit(behind.df, (1 - level) / 2)) * behind.se
+        reach = -float(stdtrit(behind.df, (1 - level) / 2)) * behind.se + behind.rounding
         if behind.mean + reach < 0:
             return RaceDecision.CLEARLY_SLOWER
         if behind.mean + reach < plan.threshold:

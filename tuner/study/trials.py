@@ -174,7 +174,7 @@ def estimated(trials: Sequence[Trial], now: PassEstimates, reference: Setting) -
             return trial
         own = now.between(trial.setting, reference)
         covariance = {other.number: float(joint[of[trial.setting], of[other.setting]]) for other in known}
-        return replace(trial, log_ratio=own.mean, se=own.se, df=own.df, covariance=covariance)
+        return replace(trial, log_ratio=own.mean, se=own.se, df=own.df, rounding=own.rounding, covariance=covariance)
 
     return [with_estimate(trial) for trial in trials]
 

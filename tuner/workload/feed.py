@@ -42,7 +42,7 @@ def facts_of(described: Iterable[Mapping[str, Any]], member: str = "") -> list[I
             dtype=each["dtype"],
             shape=tuple(each["shape"]),
             values=each["values"],
-            given=each["given"] is not None,
+            given=each["given"] is not None or each.get("range") is not None,
             doubtful=each["doubtful"],
         )
         for each in described
