@@ -27,7 +27,7 @@ from tuner.machine.host import Machine
 from tuner.measure.warning import Code, MeasurementWarning
 from tuner.report import card, chart, studycard, studylist, studypage
 from tuner.report.emit import Format
-from tuner.result import deciding
+from tuner.result import budget
 from tuner.result.comparison import NothingToCheck
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult, WarningResult
@@ -181,12 +181,12 @@ def test_the_time_that_would_decide_follows_the_interval(better: StudyResult) ->
 
     def budget_s(low: float, high: float) -> float | None:
         wide = structs.replace(against, speedup=(low * high) ** 0.5, low=low, high=high)
-        return deciding.deciding_budget_s(study, held, wide)
+        return budget.deciding_budget_s(study, held, wide)
 
     # Six rounds of 20 s found 1.03 with a half-width of 6 %: (0.06 / 0.03)² × 6 rounds, in half of the budget.
     assert budget_s(1.03 / 1.0618, 1.03 * 1.0618) == 1200.0
     assert budget_s(1.03 / 1.1275, 1.03 * 1.1275) == 4200.0
-    assert deciding.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
+    assert budget.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
 
 
 def test_without_finals_the_next_step_is_told(better: StudyResult) -> None:

@@ -14,7 +14,7 @@ from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import Format, Ways, emit
 from tuner.report.limit import CpuLimit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
-from tuner.result.deciding import deciding, observation, searching
+from tuner.result.budget import deciding, observation, searching
 from tuner.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.result.wording import Wording, range_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
