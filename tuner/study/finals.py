@@ -37,7 +37,7 @@ _MIN_GROUP_ROUNDS = 4  # rounds: settings of several processes that there is tim
 _HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as that, more rounds are worth little
 _MEMORY_MARGIN = 1.1
 _ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
-_EARLY_ROUNDS = 4  # before the search is over
+_EARLY_ROUNDS, _EARLY_PASSES = 4, 2  # before the search is over; one pass says nothing of its scatter
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
 _PRIMARY_ROUNDS = 0.8  # of their time that the rounds of who is compared with the default will take, about
 _LEAST_ALPHA = 0.0025  # of a test that takes the place of another
@@ -125,7 +125,9 @@ class Finals:
             f"{' and '.join(names.values())} {verb} far ahead of {self.space.default}, so the proof comes first"
         )
         tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
-        hold_rounds(list(tests.values()), self._rounds(), self._keeping(tests), n_rounds=_EARLY_ROUNDS)
+        common = self._rounds()
+        common.plan = replace(common.plan, passes=min(common.plan.passes, _EARLY_PASSES))
+        hold_rounds(list(tests.values()), common, self._keeping(tests), n_rounds=_EARLY_ROUNDS)
         for key in filter(self._is_proven, tests):
             verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
             proven = ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
