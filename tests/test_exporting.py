@@ -96,7 +96,7 @@ def test_a_damaged_export_is_made_anew_and_that_is_told(
     lines: list[str] = []
     options = {"python": Path(sys.executable), "env": {}, "deadline_s": 9.0, "notify": lines.append}
     folder = export(load("resnet50"), FRAMEWORK, stock, **options)
-    assert lines == ["writing resnet50 for TensorFlow, once for all that comes after"]
+    assert lines == ["writing resnet50 for TensorFlow (done once, and kept)"]
     (folder / "saved_model.pb").write_text("old")
     export(load("resnet50"), FRAMEWORK, stock, **options)
     assert lines[1] == f"{folder.name} of the cache is not as it was written: it is made anew"
@@ -148,7 +148,7 @@ def test_an_export_keeps_to_the_deadline_of_a_trial_and_tells_that_it_began(tmp_
     assert time.monotonic() - began_s < 60
     assert done.returncode == 2
     first, *_, last = done.stderr.strip().splitlines()
-    assert first == "writing sleeping for TensorFlow, once for all that comes after"
+    assert first == "writing sleeping for TensorFlow (done once, and kept)"
     assert last.endswith(
         "the model was not made within 3 s; give it more time, once, as it is kept: --trial-timeout 10m"
     )

@@ -87,7 +87,7 @@ def export(
             "set TFTUNE_CACHE to a folder that can be written",
         ) from error
     try:
-        notify(f"writing {workload.name} for {framework.title}, once for all that comes after")
+        notify(f"writing {workload.name} for {framework.title} (done once, and kept)")
         _write(workload, framework, part, made_from, python=python, env=env, deadline_s=deadline_s)
         (part / _MANIFEST).write_text(json.dumps(contents_of(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
