@@ -126,7 +126,8 @@ class Finals:
         )
         tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
         common = self._rounds()
-        common.plan = replace(common.plan, passes=min(common.plan.passes, _EARLY_PASSES))
+        if self.time.total_s is not None:  # then rounds after the search make the interval narrower
+            common.plan = replace(common.plan, passes=min(common.plan.passes, _EARLY_PASSES))
         hold_rounds(list(tests.values()), common, self._keeping(tests), n_rounds=_EARLY_ROUNDS)
         for key in filter(self._is_proven, tests):
             verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
