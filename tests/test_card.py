@@ -68,7 +68,7 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     gain = better.recommended.gain
     pattern = r"✔ FASTER  resnet50: 1\.\d\d× \[.*\] over TensorFlow's defaults \(\d+\.\d → \d+\.\d items/s\)"
     assert re.fullmatch(pattern, first)
-    assert f"{gain.speedup:.2f}× [{gain.low:.2f}–{gain.high:.2f}]" in first
+    assert f"{gain.speedup:.2f}× [{gain.low:.2f}, {gain.high:.2f}]" in first
     assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
     assert "batch 16 (default 8)" in setting
     titles = [row.split()[0] for row in rows]

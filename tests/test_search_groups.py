@@ -201,7 +201,7 @@ def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Spa
 def test_what_is_far_ahead_is_proven_before_the_search_is_over(tmp_path: Path, several: Space) -> None:
     launcher = noisy(rate=side_by_side(0.9), start_s=2.0)
     record, log = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
-    interval = r"\d\.\d\d× \[\d\.\d\d–\d\.\d\d\]; Ctrl-C ends the search with it"
+    interval = r"\d\.\d\d× \[\d\.\d\d, \d\.\d\d\]; Ctrl-C ends the search with it"
     [proven] = [i for i, stage in enumerate(log.stages) if re.match(r"proven so far: \d processes, " + interval, stage)]
     # One process is proven early, too.
     assert any(re.match(r"proven so far: the incumbent, " + interval, stage) for stage in log.stages)
