@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class Shown:
         return cardpage.fragment(self.card)
 
 
-class Tabled:
+class Tabled(ABC):
     """What has rows: `csv` gives them as text."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job import comparable, compare
-from tuner.job.compare import RUN_IT, A, B, Comparison, measure
+from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
@@ -38,6 +38,7 @@ from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import Attributes
 from tuner.study.record import now
 from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
+from tuner.trial.outcome import RUN_IT
 from tuner.workload.feed import line, made_otherwise
 
 

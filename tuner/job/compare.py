@@ -36,11 +36,10 @@ from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.stats.estimate import estimate
 from tuner.stats.noise import PRIOR_NOISE
 from tuner.study.record import now
-from tuner.trial.outcome import Status, way_out
+from tuner.trial.outcome import RUN_IT, Status, way_out
 from tuner.workload.feed import InputFacts
 
 A, B = "a", "b"
-RUN_IT = "run the workload without tftune to see why"
 PASSES_FRESH, PASSES_FORKED = 4, 2
 """Two processes are started for a round: where a start takes long, each is timed for longer."""
 

@@ -116,6 +116,7 @@ def part_of(held: Round, ran: Sequence[Contender], contenders: Sequence[Contende
         held,
         slices=renamed(held.slices),
         failures=renamed(held.failures),
+        hints=renamed(held.hints),
         memory=renamed(held.memory),
         not_finite=renamed(held.not_finite),
         interruptions=list(held.interruptions),

@@ -67,7 +67,7 @@ def cores_text(machine: Machine) -> str:
     return f"{cores}, {limit}"
 
 
-def better_of_several(study: StudyResult) -> str | None:
+def _better_of_several(study: StudyResult) -> str | None:
     """Return what was proven of several processes, over what one process is recommended; None where nothing was."""
     several = study.groups
     if several is None or several.recommended.deployment.processes < 2:
@@ -81,7 +81,7 @@ def better_of_several(study: StudyResult) -> str | None:
 
 def pointer(study: StudyResult, command: str, handle: str, storage: str = DEFAULT_STORAGE) -> str | None:
     """Return where a `command` on one process points to: what was proven of several, and how to get that."""
-    better, of_study = better_of_several(study), study_words(handle, storage)
+    better, of_study = _better_of_several(study), study_words(handle, storage)
     return None if better is None else f"{better}; get that with: tftune {command} {of_study} --instances"
 
 

@@ -17,7 +17,7 @@ from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess, ProcessPool
 from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
-from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
+from tuner.trial.outcome import RUN_IT, ReadyReport, Status, TrialFailure, way_out
 from tuner.trial.restarting import Restarting
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
@@ -293,8 +293,11 @@ def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Reference:
-    """A live reference. `step_s` is about how long a step of it takes, `sample` what it computes.
+    """The live process that is in every pass: the framework's default, at the default batch size.
 
+    It is renewed every few trials, as processes of one setting differ, and a single one would bias all trials alike.
+    Where memory does not hold two processes, it ends after each turn, and another starts for the next one
+    (`tuner.trial.restarting`). `step_s` is about how long a step of it takes, `sample` what it computes.
     `number` counts references, `process_number` all processes of a study.
     """
 
@@ -314,10 +317,7 @@ def reference_from(start: StartResult, number: int, process_number: int) -> Refe
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
             f"the default setting {start.failure.status}: {start.failure.message}",
-            start.failure.hint
-            or way_out(
-                start.failure.status, start.failure.message, otherwise="run the workload without tftune to see why"
-            ),
+            start.failure.hint or way_out(start.failure.status, start.failure.message, otherwise=RUN_IT),
             log="" if start.failure.hint else start.failure.log,  # the reason is known
         ) from start.failure
     return Reference(

@@ -48,6 +48,10 @@ KERNELS_MEMORY = "the kernel killed the process because memory ran out"
 """The message of a process that was killed for memory: the host's, or what a container may have of it."""
 
 
+RUN_IT = "run the workload without tftune to see why"
+"""The way out where nothing tells of a better one."""
+
+
 def way_out(status: Status, message: str, *, otherwise: str, less: str = "give a smaller --batch-size") -> str:
     """Return what to do about a process that failed with a message; `otherwise` where that does not tell.
 

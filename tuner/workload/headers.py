@@ -1,10 +1,10 @@
 """Units that stand away from their numbers: in the head of a table, or in a field beside them.
 
-    Name (time in us)     Min     Mean          benchmark programs choose such a unit anew in each run, and
+    Name (time in us)     Min     Mean          benchmark programs choose such a unit again in each run, and
     test_predict        598.1    667.9          {"latency": 1.2, "unit": "ms"} has another one in the next
 
-Which number they belong to is not known. So nothing is converted: a run is refused if its units differ from those of
-the first run, and the difference explains why its numbers do.
+Which number they belong to is not known. So nothing is converted: a run is refused if its units differ from the units
+of the first run, and the difference explains why its numbers do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def units_in(lines: str) -> tuple[str, ...]:
 def check_alike(
     values: Sequence[float], units: Sequence[str], first_values: Sequence[float], first_units: Sequence[str]
 ) -> None:
-    """Raise NoNumberError if numbers without units differ from those of the first run because these units do."""
+    """Raise NoNumberError if numbers without units differ from the numbers of the first run because these units do."""
     apart = math.log(statistics.median(values) / statistics.median(first_values))
     gone = [each for each in first_units if each not in units] or [""]
     for new in [each for each in units if each not in first_units] or [""]:

@@ -101,6 +101,7 @@ _INSTALL = "install onnxruntime-gpu there in place of onnxruntime"
 def _seen_gpu(python: Path, env: Mapping[str, str], build: OnnxRuntimeBuild) -> tuple[str, ...]:
     """Return what the ONNX Runtime of an interpreter calls the GPU that it can use in an environment.
 
+    Without one it falls back to the CPU, and says why in its log alone.
     Raises BadInputError that explains why it cannot.
     """
     if CUDA_PROVIDER not in build.providers:
