@@ -106,23 +106,29 @@ class Finals:
 
     # ---- before the search is over ----------------------------------------------------------------------------
 
-    def prove(self) -> None:
-        """Begin the finals of what is far ahead, in a few rounds: then it is proven early."""
+    def prove(self, *, groups_are_done: bool) -> None:
+        """Begin the finals of what is far ahead, in a few rounds: then it is proven early.
+
+        Once no other setting of several processes is left to try, theirs begin if the best is ahead at all: nothing
+        that the search still measures is expected to take their place, so these rounds have to be held anyway.
+        """
         if not self._holds_two():
             return
         best, group = self.history.incumbent(), self.history.best_group()
         begun: dict[str, Sequence[Contender]] = {}
-        if group is not None and _GROUPS not in self.tests and self._is_far_ahead(group, self.history.groups):
+        group_gain = math.log1p(self.plan.margin) if groups_are_done else None
+        is_new = group is not None and _GROUPS not in self.tests
+        if group is not None and is_new and self._is_ahead(group, self.history.groups, by=group_gain):
             begun[_GROUPS] = group_contenders(group.setting, None, self.space)
         is_other = best is not None and best.setting != self.space.reference and _ONE not in self.tests
-        if best is not None and is_other and self._is_far_ahead(best, self.history.trials):
+        if best is not None and is_other and self._is_ahead(best, self.history.trials):
             begun[_ONE] = self._contenders()[:2]
         if not begun:
             return
         names = {key: self._name(key, contenders[0]) for key, contenders in begun.items()}
         verb = "are" if len(begun) > 1 or _GROUPS in begun else "is"
         self.events.stage(
-            f"{' and '.join(names.values())} {verb} far ahead of {self.space.default}, so the proof comes first"
+            f"{' and '.join(names.values())} {verb} ahead of {self.space.default}, so the proof comes first"
         )
         tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
         common = self._rounds()
@@ -144,16 +150,18 @@ class Finals:
         resident = self._resident()
         return resident is None or resident > 1
 
-    def _is_far_ahead(self, best: Trial, trials: Sequence[Trial]) -> bool:
-        """Return whether a few rounds are likely to prove a setting."""
+    def _is_ahead(self, best: Trial, trials: Sequence[Trial], *, by: float | None = None) -> bool:
+        """Return whether a setting is surely ahead by a log-ratio; by what a few rounds are likely to find if None."""
         estimates = [each.known(self.history.noise().process_sd) for each in trials if each.setting == best.setting]
-        return any(each is not None and self._is_far(each) for each in estimates)
+        return any(each is not None and self._is_far(each, by=by) for each in estimates)
 
-    def _is_far(self, log_ratio: Estimate) -> bool:
-        """Return whether a log-ratio is surely beyond what a few rounds are likely to find."""
+    def _is_far(self, log_ratio: Estimate, *, by: float | None = None) -> bool:
+        """Return whether a log-ratio is surely beyond another, or beyond what a few rounds are likely to find."""
         low = log_ratio.interval()[0]
         if low <= 1:  # as mostly: the noise need not be read for it
             return False
+        if by is not None:
+            return math.log(low) > by
         slices = self.lived_plan().independent_slices
         gain = self.history.noise().detectable_gain(rounds=_EARLY_ROUNDS, slices=slices, margin=self.plan.margin)
         return math.log(low) > _FAR * math.log1p(gain)

@@ -117,7 +117,7 @@ class Search:
                 self._forecast()
             while requested := self._next_trials():
                 self._measure(requested)
-                self._finals.prove()
+                self._finals.prove(groups_are_done=not self._n_groups_due())
             self._measure_groups()
         finally:
             self._evaluator.close()
