@@ -29,6 +29,7 @@ from tuner.report import card, chart, studycard, studylist, studypage
 from tuner.report.emit import Format
 from tuner.result import budget
 from tuner.result.comparison import NothingToCheck
+from tuner.quantity import ms_text, ratio_text
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult, WarningResult
 from tuner.space.setting import Setting
@@ -72,11 +73,32 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
     assert "batch 16 (default 8)" in setting
     titles = [row.split()[0] for row in rows]
-    assert titles[:7] == ["Why", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
-    assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[2]
-    assert rows[3].split() == ["Study", better.study]  # a scripted study has no date
-    assert rows[4].endswith("tftune emit last")
-    assert len(lines_of(better)) <= 16
+    assert titles[:8] == ["Why", "Latency", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
+    assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[3]
+    assert rows[4].split() == ["Study", better.study]  # a scripted study has no date
+    assert rows[5].endswith("tftune emit last")
+    assert len(lines_of(better)) <= 17
+
+
+def test_a_gain_has_its_price_beside_it(better: StudyResult, of_groups: StudyResult) -> None:
+    """Twice the items in a step at 1.2 times the speed take 1.7 times as long, for whoever waits for them."""
+    price, gain = better.recommended.latency, better.recommended.gain
+    assert price is not None
+    assert (price.before.items, price.after.items) == (8, 16)
+    assert price.high is not None
+    assert price.low < 2 / gain.speedup < price.high
+    assert price.ratio == pytest.approx(price.after.p50_ms / price.before.p50_ms, rel=0.05)
+    [row] = [text for title, text in studycard.study_card(better, handle="last").rows if title == "Latency"]
+    assert row.startswith(f"a call of 16 items instead of 8 takes {ratio_text(price.ratio, price.low, price.high)} ")
+    assert f"p50 {ms_text(price.before.p50_ms)} → {ms_text(price.after.p50_ms)} ms" in row
+    assert row.endswith("--objective latency")
+    rows = [text for _, text in studycard.study_card(of_groups, handle="last").rows]
+    assert [text.partition(": a call")[0] for text in rows if ": a call" in text] == ["one process", "several"]
+    assert of_groups.groups.recommended.latency.after.items == of_groups.groups.recommended.setting["batch_size"]
+    cheap = structs.replace(price, low=0.9)
+    advice = structs.replace(better.recommended, latency=cheap)
+    rows = [text for _, text in studycard.study_card(structs.replace(better, recommended=advice), handle="last").rows]
+    assert not any("--objective latency" in text for text in rows)
 
 
 def test_the_storage_is_part_of_every_command(better: StudyResult) -> None:

@@ -9,13 +9,20 @@ from dataclasses import replace
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
-from tuner.quantity import percent, plural, rate_text, ratio_text
+from tuner.quantity import ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import Format, Ways, emit
 from tuner.report.limit import CpuLimit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching
-from tuner.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
+from tuner.result.study import (
+    FinalsResult,
+    GroupsResult,
+    LatencyResult,
+    RecommendedResult,
+    StudyResult,
+    VerdictResult,
+)
 from tuner.result.wording import Wording, range_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
@@ -25,6 +32,8 @@ from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
 
 _BATCH_SIZE = "batch_size"
+_GIB = 1024**3
+_MUCH_LONGER = 1.25  # times as long takes a call that its user may not want
 _PORT = "{8500+instance}"
 
 
@@ -51,6 +60,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         answers.append(_several_answer(study, several))
     rows = [
         *_reasons(study, advice, finals),
+        *_prices(advice, several),
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
         *input_rows(study.workload.fed),
@@ -232,6 +242,29 @@ def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult
         return
     yield "Why", f"one process: {_why(study, advice, finals, study.verdicts or {})}"
     yield "", f"several: {_why(study, several.recommended, several.finals, several.verdicts)}"
+
+
+def _prices(advice: RecommendedResult, several: GroupsResult | None) -> Iterator[tuple[str, str]]:
+    """Yield what a call takes under each setting that is recommended, beside the default."""
+    answers = [("one process: " if several else "", advice)]
+    answers += [("several: ", several.recommended)] if several and several.recommended.source != ONE_PROCESS else []
+    texts = [f"{of}{_price_text(answer.latency)}" for of, answer in answers if answer.latency is not None]
+    yield from (("" if i else "Latency", text) for i, text in enumerate(texts))
+
+
+def _price_text(price: LatencyResult) -> str:
+    """Return how much longer a call takes, how long, and the memory of all processes."""
+    before, after = price.before, price.after
+    size = "" if before.items == after.items else f" of {after.items} items instead of {before.items}"
+    parts = [f"a call{size} takes {ratio_text(price.ratio, price.low, price.high)} times as long"]
+    for name, *ms in (("p50", before.p50_ms, after.p50_ms), ("p99", before.p99_ms, after.p99_ms)):
+        parts += [f"{name} {ms_text(ms[0])} → {ms_text(ms[1])} ms"] if None not in ms else []
+    bytes_ = (before.peak_memory_bytes, after.peak_memory_bytes)
+    if None not in bytes_:
+        gib = [f"{(each or 0) / _GIB:.2f}" for each in bytes_]
+        parts.append(f"memory {' → '.join(gib)} GiB")
+    parts += ["the shortest call is another search: --objective latency"] if price.low > _MUCH_LONGER else []
+    return "; ".join(parts)
 
 
 def _why(

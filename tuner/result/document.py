@@ -20,11 +20,13 @@ from tuner.result import evidence
 from tuner.result.decision import StudyRecommendation, deployment_of, recommend_study
 from tuner.result.study import (
     AdviceResult,
+    CallResult,
     CountsResult,
     ExpectationResult,
     FinalsResult,
     GroupsResult,
     IncumbentResult,
+    LatencyResult,
     RecommendedResult,
     StudyLine,
     StudyResult,
@@ -50,6 +52,7 @@ from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 
 _LEAST_RANKED = 5  # settings, of which an order says something
+_WITH_A_PRICE = (Objective.THROUGHPUT, Objective.ENERGY)  # what is paid for with longer calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ def describe_study(record: Record) -> StudyResult:
         verdicts=None
         if finals_verdicts is None
         else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},
-        recommended=None if finals_verdicts is None else _recommended(finals_verdicts, subject.default),
+        recommended=None if finals_verdicts is None else _recommended(finals_verdicts, objective, subject.default),
         shrinkage=shrinkage,
         warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, groups),
         groups=None if groups is None else _groups(groups, objective, subject.default),
@@ -202,7 +205,7 @@ def _groups(groups: _FinalsVerdicts, objective: Objective, default: str) -> Grou
     return GroupsResult(
         finals=_finals(groups, objective, default),
         verdicts={name: VerdictResult.of(each) for name, each in groups.verdicts.items()},
-        recommended=_recommended(groups, default),
+        recommended=_recommended(groups, objective, default),
     )
 
 
@@ -310,7 +313,7 @@ def _compared(
                 yield catalogue.n_threads(contender.setting), ratio
 
 
-def _recommended(finals: _FinalsVerdicts, default: str) -> RecommendedResult:
+def _recommended(finals: _FinalsVerdicts, objective: Objective, default: str) -> RecommendedResult:
     decision = finals.decision
     chosen, advice = decision.chosen, decision.advice
     return RecommendedResult(
@@ -323,6 +326,40 @@ def _recommended(finals: _FinalsVerdicts, default: str) -> RecommendedResult:
         together=decision.gain,
         sessions=tuple(session.result() for session in decision.sessions),
         limits=finals.limit_statuses.get(chosen.names[0]),
+        latency=_latency(finals, default) if objective in _WITH_A_PRICE else None,
+    )
+
+
+def _latency(finals: _FinalsVerdicts, default: str) -> LatencyResult | None:
+    """Return what a call takes under the default and under the recommended setting; None if that is the default."""
+    after = finals.decision.chosen
+    before = next((each for each in finals.estimates.contenders if default in each.names), None)
+    if before is None or before.names[0] == after.names[0]:
+        return None
+    # The rate of a latency is its inverse.
+    ratio = finals.stored.estimates(Objective.LATENCY).log_ratio(after.names[0], before.names[0])
+    if ratio is None:
+        return None
+    low, high = ratio.interval()
+    return LatencyResult(
+        before=_call(finals.stored.rounds, before),
+        after=_call(finals.stored.rounds, after),
+        ratio=ratio.ratio,
+        low=low,
+        high=high if math.isfinite(high) else None,
+    )
+
+
+def _call(rounds: Sequence[finals.Round], contender: finals.Contender) -> CallResult:
+    """Return what a call of a contender takes in all rounds."""
+    n_items = contender.deployment.shared_batch or contender.setting.batch_size
+    tail = evidence.tail(rounds, contender.names[0], n_items)
+    memory_bytes, n = tail.peak_memory_bytes, contender.deployment.processes
+    return CallResult(
+        items=n_items,
+        p50_ms=tail.p50,
+        p99_ms=tail.p99,
+        peak_memory_bytes=None if memory_bytes is None else n * memory_bytes,
     )
 
 

@@ -251,10 +251,33 @@ class AdviceResult(Applied, frozen=True, kw_only=True):
     setting: Values
 
 
+class CallResult(Struct, frozen=True, kw_only=True):
+    """What a call of `items` takes: quantiles (ms), null for too few calls, and the memory of all processes together."""
+
+    items: int
+    p50_ms: float | None
+    p99_ms: float | None
+    peak_memory_bytes: int | None
+
+
+class LatencyResult(Struct, frozen=True, kw_only=True):
+    """The price of a gain: a call `before`, under the default, and `after`.
+
+    `ratio` is how many times as long a call takes, by the median, with its 95 % interval.
+    """
+
+    before: CallResult
+    after: CallResult
+    ratio: float
+    low: float
+    high: float | None
+
+
 class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
     """What to use, and why; `alike` are those that are tied with the fastest.
 
     `gain` is null for the default; `together` is what all sessions of what was tried say, the gain among them.
+    `latency` is null for the default, for commands, and if the latency is what was searched for.
     """
 
     reason: str
@@ -263,6 +286,7 @@ class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
     together: GainResult | None
     sessions: tuple[SessionResult, ...]
     limits: LimitStatus | None
+    latency: LatencyResult | None = None
 
 
 class TailResult(Struct, frozen=True, kw_only=True):

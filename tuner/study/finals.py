@@ -69,6 +69,8 @@ class Finals:
     """Those that were begun in this run, by the key of the record."""
     _common: Rounds | None = None
     _keepers: dict[str, _Keeper] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+    """The keys of what was told to be proven."""
 
     @property
     def timed_s(self) -> float:
@@ -116,29 +118,25 @@ class Finals:
             return
         best, group = self.history.incumbent(), self.history.best_group()
         begun: dict[str, Sequence[Contender]] = {}
-        group_gain = math.log1p(self.plan.margin) if groups_are_done else None
-        is_new = group is not None and _GROUPS not in self.tests
-        if group is not None and is_new and self._is_ahead(group, self.history.groups, by=group_gain):
-            begun[_GROUPS] = group_contenders(group.setting, None, self.space)
+        is_far = True
+        if group is not None and _GROUPS not in self.tests:
+            is_far = self._is_ahead(group, self.history.groups)
+            is_last = groups_are_done and self._is_ahead(group, self.history.groups, by=math.log1p(self.plan.margin))
+            if is_far or is_last:
+                begun[_GROUPS] = group_contenders(group.setting, None, self.space)
         is_other = best is not None and best.setting != self.space.reference and _ONE not in self.tests
         if best is not None and is_other and self._is_ahead(best, self.history.trials):
             begun[_ONE] = self._contenders()[:2]
         if not begun:
             return
-        names = {key: self._name(key, contenders[0]) for key, contenders in begun.items()}
+        names = [self._name(key, contenders[0]) for key, contenders in begun.items()]
         verb = "are" if len(begun) > 1 or _GROUPS in begun else "is"
-        self.events.stage(
-            f"{' and '.join(names.values())} {verb} ahead of {self.space.default}, so the proof comes first"
-        )
+        self.events.stage(f"{' and '.join(names)} {verb} ahead of {self.space.default}, so the proof comes first")
         tests = {key: self._test(key, contenders) for key, contenders in begun.items()}
         common = self._rounds()
-        if self.time.total_s is not None:  # then rounds after the search make the interval narrower
+        if is_far and self.time.total_s is not None:  # then rounds after the search make the interval narrower
             common.plan = replace(common.plan, passes=min(common.plan.passes, _EARLY_PASSES))
         hold_rounds(list(tests.values()), common, self._keeping(tests), n_rounds=_EARLY_ROUNDS)
-        for key in filter(self._is_proven, tests):
-            verdict = tests[key].verdicts()[tests[key].contenders[1].names[0]]
-            proven = ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
-            self.events.stage(f"proven so far: {names[key]}, {proven}; Ctrl-C ends the search with it")
 
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
@@ -305,8 +303,19 @@ class Finals:
                 self._keepers[key].keep(test)
             held = self._rounds().held
             self.events.round_ended(len(held), held[-1], self.time.left_s())
+            for key in tests:
+                if key not in self._told and self._is_proven(key):
+                    self._told.add(key)
+                    self.events.stage(self._proven_text(key))
 
         return after_round
+
+    def _proven_text(self, key: str) -> str:
+        """Return that a setting was shown to be better than the default, and by how much."""
+        first, default = self.tests[key].contenders[:2]
+        verdict = self.tests[key].verdicts()[default.names[0]]
+        ratio = ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
+        return f"proven so far: {self._name(key, first)}, {ratio}; Ctrl-C ends the search with it"
 
     def _name(self, key: str, first: Contender) -> str:
         """Return what the first contender of a test is called in a line."""
