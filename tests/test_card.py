@@ -25,11 +25,11 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
 from tuner.measure.warning import Code, MeasurementWarning
+from tuner.quantity import ms_text, ratio_text
 from tuner.report import card, chart, studycard, studylist, studypage
 from tuner.report.emit import Format
 from tuner.result import budget
 from tuner.result.comparison import NothingToCheck
-from tuner.quantity import ms_text, ratio_text
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult, WarningResult
 from tuner.space.setting import Setting

@@ -354,13 +354,7 @@ def _call(rounds: Sequence[finals.Round], contender: finals.Contender) -> CallRe
     """Return what a call of a contender takes in all rounds."""
     n_items = contender.deployment.shared_batch or contender.setting.batch_size
     tail = evidence.tail(rounds, contender.names[0], n_items)
-    memory_bytes, n = tail.peak_memory_bytes, contender.deployment.processes
-    return CallResult(
-        items=n_items,
-        p50_ms=tail.p50,
-        p99_ms=tail.p99,
-        peak_memory_bytes=None if memory_bytes is None else n * memory_bytes,
-    )
+    return CallResult(items=n_items, p50_ms=tail.p50, p99_ms=tail.p99, peak_memory_bytes=tail.peak_memory_bytes)
 
 
 def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:

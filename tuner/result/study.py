@@ -252,7 +252,7 @@ class AdviceResult(Applied, frozen=True, kw_only=True):
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
-    """What a call of `items` takes: quantiles (ms), null for too few calls, and the memory of all processes together."""
+    """What a call of `items` takes: quantiles (ms), null for too few calls, and the memory of all processes."""
 
     items: int
     p50_ms: float | None
@@ -290,7 +290,7 @@ class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
 
 
 class TailResult(Struct, frozen=True, kw_only=True):
-    """Quantiles of the step (ms), null for too few steps, the peak memory of a process, and the energy an item (J)."""
+    """Quantiles of the step (ms), null for too few steps, the peak memory of all processes, and the energy (J/item)."""
 
     p50: float | None
     p90: float | None

@@ -38,6 +38,7 @@ _HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as th
 _MEMORY_MARGIN = 1.1
 _ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
 _EARLY_ROUNDS, _EARLY_PASSES = 4, 2  # before the search is over; one pass says nothing of its scatter
+_MOST_EARLY_ROUNDS = 6  # if they scatter more than expected
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
 _PRIMARY_ROUNDS = 0.8  # of their time that the rounds of who is compared with the default will take, about
 _LEAST_ALPHA = 0.0025  # of a test that takes the place of another
@@ -136,7 +137,7 @@ class Finals:
         common = self._rounds()
         if is_far and self.time.total_s is not None:  # then rounds after the search make the interval narrower
             common.plan = replace(common.plan, passes=min(common.plan.passes, _EARLY_PASSES))
-        hold_rounds(list(tests.values()), common, self._keeping(tests), n_rounds=_EARLY_ROUNDS)
+        hold_rounds(list(tests.values()), common, self._keeping(tests), n_rounds=_MOST_EARLY_ROUNDS)
 
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
