@@ -11,7 +11,7 @@ from tuner.devices.cpu import DEVICE
 from tuner.frameworks.framework import Framework
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.request import space_file
+from tuner.job.parsed import space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Ways
 from tuner.space import space

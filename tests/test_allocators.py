@@ -9,7 +9,8 @@ import pytest
 
 from tests.command_line import tftune
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.libraries import find_library
 from tuner.trial.fresh import FreshLauncher
 from tuner.workload.spec import WorkloadSpec

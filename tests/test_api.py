@@ -29,15 +29,19 @@ from tests.schemas import validator
 from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
 from tuner.cli import frameworks as cli_frameworks
 from tuner.cli import measure as cli_measure
-from tuner.cli import overhead as cli_overhead
-from tuner.cli import predict as cli_predict
-from tuner.cli import profile as cli_profile
+from tuner.cli import model as cli_model
+from tuner.cli import rules as cli_rules
 from tuner.cli import search as cli_search
-from tuner.job.frameworks.comparison import FrameworksRequest
-from tuner.job.overhead import OverheadRequest
-from tuner.job.predict import PredictRequest
-from tuner.job.profile import ProfileRequest
-from tuner.job.request import SearchRequest
+from tuner.job.request import (
+    CheckRequest,
+    CompareRequest,
+    FrameworksRequest,
+    OverheadRequest,
+    PredictRequest,
+    ProfileRequest,
+    RecommendRequest,
+    SearchRequest,
+)
 from tuner.workload.spec import WorkloadSpec
 
 STUDY = "resnet50-inference-0ef21487"
@@ -189,9 +193,7 @@ def test_results_can_be_pickled(study: tuner.Study) -> None:
         assert repr(pickle.loads(pickle.dumps(thing))) == repr(thing)
 
 
-OTHERWISE = {"max_p99": "max_p99_ms", "max_power": "max_power_w", "batch": "batches", "execution": "executions"}
-"""Options whose names in Python are others."""
-TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "quiet"}
+TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "fail_on_undecided"}
 """Options of a terminal, and the storage, which has a name of its own there."""
 
 
@@ -199,29 +201,31 @@ TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "qui
     ("of_terminal", "of_python", "request_type"),
     [
         (cli_search.search, tuner.search, SearchRequest),
-        (cli_measure.compare, tuner.compare, None),
-        (cli_measure.check, tuner.check, None),
+        (cli_measure.compare, tuner.compare, CompareRequest),
+        (cli_measure.check, tuner.check, CheckRequest),
         (cli_frameworks.frameworks, tuner.compare_frameworks, FrameworksRequest),
-        (cli_overhead.overhead, tuner.overhead, OverheadRequest),
-        (cli_predict.predict, tuner.predict, PredictRequest),
-        (cli_profile.profile, tuner.profile, ProfileRequest),
+        (cli_model.overhead, tuner.overhead, OverheadRequest),
+        (cli_model.predict, tuner.predict, PredictRequest),
+        (cli_model.profile, tuner.profile, ProfileRequest),
+        (cli_rules.recommend, tuner.recommend, RecommendRequest),
     ],
     ids=lambda each: getattr(each, "__name__", "None"),
 )
 def test_options_are_by_default_the_same_in_a_terminal_and_in_python(
     of_terminal: Callable[..., Any], of_python: Callable[..., Any], request_type: Any
 ) -> None:
-    typed = {OTHERWISE.get(name, name): default for name, default in defaults(of_terminal).items() if name not in TYPED}
+    typed = {name: default for name, default in defaults(of_terminal).items() if name not in TYPED}
     given = defaults(of_python)
-    shared = typed.keys() & given.keys() - {"storage"}
+    asked = {each.name: each.default for each in dataclasses.fields(request_type)}
+    shared = typed.keys() & given.keys()
     assert len(shared) >= 3
     for name in shared:
         default = typed[name] / 100 if name == "margin" and typed[name] is not None else typed[name]
         assert plain(default) == plain(given[name]), name
-    asked = {} if request_type is None else {each.name: each.default for each in dataclasses.fields(request_type)}
-    for name in shared & asked.keys():
-        if asked[name] is not dataclasses.MISSING:
+        if asked.get(name, dataclasses.MISSING) is not dataclasses.MISSING:
             assert plain(asked[name]) == plain(given[name]), name
+    of_workload = {each.name for each in dataclasses.fields(WorkloadSpec)}
+    assert typed.keys() - of_workload - {"pythons"} <= given.keys(), "an option has another name in Python"
 
 
 def plain(default: Any) -> Any:

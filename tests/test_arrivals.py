@@ -19,7 +19,8 @@ from tuner.child import arrivals
 from tuner.child.arrivals import Arrivals
 from tuner.child.callers import Callers
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.measure.finals import Round
 from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective

@@ -262,15 +262,7 @@ def test_a_knob_without_reach_has_no_effect_whatever_its_pair_shows(
 ) -> None:
     scatter = 0.06 if words == "undecided" else 0.005
     ratios = [math.log(speedup) + scatter * sign for sign in (-1, 0, 1)]
-    result = proof.KnobProof(
-        knob="omp_num_threads",
-        set_by="OMP_NUM_THREADS",
-        variable="OMP_NUM_THREADS",
-        reach=Reach(answer=reaches, evidence=""),
-        values=(1, 2),
-        verdict=verdict_on(estimate(ratios)),
-    ).result()
-    assert result.says == words
+    assert proof.pair_text(verdict_on(estimate(ratios)).code, Reach(answer=reaches, evidence="")) == words
 
 
 def test_the_intervals_of_all_knobs_hold_together(

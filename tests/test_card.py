@@ -400,7 +400,7 @@ def test_emit_run_and_check_say_that_there_is_more(
     assert call("emit", "last", "--instances")[2] == ""
     assert "tftune emit last --instances" in call("emit", "last", "--format", "json")[2]
     better = study.better_with_instances("check")
-    nothing = check.describe(check.StudyCheck(study="made", comparison=None, better=better))
+    nothing = check.nothing_to_check("made", better=better)
     assert isinstance(nothing, NothingToCheck)
     assert nothing.reason.startswith("study made recommends the default for a single process, but ")
     assert nothing.reason.endswith("tftune check last --instances")

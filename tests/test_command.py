@@ -22,7 +22,8 @@ from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.job.job import timing_variables
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live

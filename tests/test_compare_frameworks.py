@@ -24,13 +24,13 @@ from tests.frameworks import subject
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
-from tuner.job.frameworks.comparison import Comparison, FrameworksRequest, prepare_comparison
+from tuner.job.frameworks.comparison import Comparison, prepare_comparison
 from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.preparation import check, make_ready, tune
 from tuner.job.frameworks.result import ComparisonData, bests, describe_frameworks
 from tuner.job.frameworks.scan import Schedule, answering, scan
 from tuner.job.frameworks.store import CheckedStart, Loading, Store
-from tuner.job.request import MAY_CHANGE
+from tuner.job.request import MAY_CHANGE, FrameworksRequest
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
 from tuner.measure.countdown import Countdown

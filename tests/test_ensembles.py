@@ -20,7 +20,8 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.advise import PROPORTION, hints
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit

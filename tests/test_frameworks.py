@@ -26,7 +26,8 @@ from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorrt.build import TensorRtBuild
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request, space_file
+from tuner.job.parsed import parse_request, space_file
+from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.agreement import deviation
 from tuner.report.emit import Format, Ways, emit

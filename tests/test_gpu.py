@@ -33,7 +33,7 @@ from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow import gpus
 from tuner.frameworks.tensorflow.design import design
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.request import space_file
+from tuner.job.parsed import space_file
 from tuner.machine.rapl import Rapl
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective

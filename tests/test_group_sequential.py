@@ -20,10 +20,8 @@ from tests.frameworks import CATALOGUE
 from tests.schemas import validator
 from tuner.errors import BadInputError, TunerError
 from tuner.job import check
-from tuner.job import compared as sides
-from tuner.job.check import StudyCheck
-from tuner.job.compare import A, B, Comparison, check_ran, describe
-from tuner.job.compared import ComparedSetting
+from tuner.job import compare as sides
+from tuner.job.compare import A, B, ComparedSetting, Comparison, check_ran, describe
 from tuner.machine.host import Machine
 from tuner.measure import finals, passes
 from tuner.measure.countdown import Countdown
@@ -783,7 +781,7 @@ def test_two_rounds_are_said_to_be_too_few() -> None:
 def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
     whole = PooledVerdict(verdict=comparison.verdict, n=1)
-    result = check.describe(StudyCheck(study="made", comparison=comparison, pooled=whole))
+    result = check.check_result("made", comparison, whole)
     assert isinstance(result, CheckResult)
     assert (result.study, result.helps, result.limits, result.code) == ("made", True, None, VerdictCode.BETTER)
     [answer] = check_card(result).answers
@@ -791,7 +789,7 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     assert answer.text.startswith("made: 2.0")
     over = msgspec.structs.replace(result, helps=False, limits={"a": LimitStatus.MET, "b": LimitStatus.BROKEN})
     assert check_card(over).answers[0].word.startswith("NO LONGER ALLOWED")
-    nothing = check.describe(StudyCheck(study="made", comparison=None))
+    nothing = check.nothing_to_check("made")
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):
         validator("check").validate(json.loads(msgspec.json.encode(document)))

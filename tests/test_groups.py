@@ -15,10 +15,10 @@ import pytest
 from tests.frameworks import WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
-from tuner.job.compare import items_per_step
-from tuner.job.compared import parse_compared
+from tuner.job.compare import items_per_step, parse_compared
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.measure.objective import Waking
 from tuner.measure.passes import waking
 from tuner.report.emit import Format, emit

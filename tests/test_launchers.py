@@ -21,7 +21,8 @@ from tests.frameworks import deployed
 from tests.processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.space.deployment import Deployment
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher

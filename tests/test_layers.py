@@ -74,7 +74,7 @@ def test_mathematics_needs_nothing_but_numpy_scipy_and_itself() -> None:
         modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
         framework_package = {name for name in modules if name.partition(".")[0] not in others}
-        assert all(name.startswith("tuner.stats.") for name in framework_package), path
+        assert all(f"{name}.".startswith("tuner.stats.") for name in framework_package), path
 
 
 def test_only_the_command_line_and_what_is_drawn_for_it_knows_a_console() -> None:

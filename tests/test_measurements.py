@@ -17,7 +17,8 @@ from tests.command_line import tftune
 from tests.conftest import setting
 from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.measure.objective import Objective
 from tuner.study.evaluator import Evaluator
 from tuner.study.plan import EvaluatorPlan

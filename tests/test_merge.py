@@ -47,8 +47,8 @@ def two(tmp_path: Path) -> tuple[str, str, Record]:
 def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
     url = small
     into = f"sqlite:///{tmp_path}/team.db"
-    assert {each.outcome for each in merge(url, into)} == {"new"}
-    assert {each.outcome for each in merge(url, into)} == {"known"}
+    assert {each.what for each in merge(url, into)} == {"new"}
+    assert {each.what for each in merge(url, into)} == {"known"}
     source, target = (rulebook.make(each, Selection()) for each in (url, into))
     assert source.groups["threads"] == target.groups["threads"]
 
@@ -60,15 +60,15 @@ def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_p
     all_records(storage)[0].put("created", "2026-12-01T00:00:00+00:00")
     into = f"sqlite:///{tmp_path}/team.db"
     list(merge(url, into))
-    assert [each.name for each in merge(other, into)] == ["made-0.2"]
-    assert [each.outcome for each in merge(other, into)] == ["known"]
+    assert [each.study for each in merge(other, into)] == ["made-0.2"]
+    assert [each.what for each in merge(other, into)] == ["known"]
 
 
 def test_a_study_that_went_on_is_copied_again(two: tuple[str, str, Record]) -> None:
     source, into, record = two
     list(merge(source, into))
     record.put("updated", "2026-12-24T00:00:00+00:00")
-    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    assert [each.what for each in merge(source, into)] == ["newer"]
     target = opened(into)
     assert [record.get("updated") for record in all_records(target)] == ["2026-12-24T00:00:00+00:00"]
 
@@ -79,7 +79,7 @@ def test_finals_that_came_later_are_brought(two: tuple[str, str, Record]) -> Non
     record.put("finals", None)
     list(merge(source, into))
     record.put("finals", finals)
-    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    assert [each.what for each in merge(source, into)] == ["newer"]
     target = opened(into)
     assert [r.get("finals") for r in all_records(target)] == [finals]
     assert optuna.get_all_study_names(target) == ["made-0"]
@@ -90,7 +90,7 @@ def test_what_is_under_way_elsewhere_is_not_copied(two: tuple[str, str, Record])
     running = record.study.ask()
     list(merge(source, into))
     record.study.tell(running, 0.5)
-    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    assert [each.what for each in merge(source, into)] == ["newer"]
     target = opened(into)
     assert optuna.get_all_study_names(target) == ["made-0"]
     assert len(all_records(target)[0].study.get_trials()) == len(record.study.get_trials())
@@ -104,8 +104,8 @@ def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -
         trial = record.study.get_trials()[0]
         trial.value = value
         record.study.add_trial(trial)
-    assert [(each.name, each.outcome) for each in merge(source, into)] == [("made-0.2", "new")]
-    assert {each.outcome for each in merge(source, into)} == {"known"}
+    assert [(each.study, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
+    assert {each.what for each in merge(source, into)} == {"known"}
 
 
 def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Call, tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path
     target = opened(into, create=True)
     list(merge(small, into))
     optuna.create_study(study_name="made-0.2", storage=target)
-    assert [(each.name, each.outcome) for each in merge(other, into)] == [("made-0.3", "new")]
-    assert [(each.name, each.outcome) for each in merge(other, into)] == [("made-0.3", "known")]
+    assert [(each.study, each.what) for each in merge(other, into)] == [("made-0.3", "new")]
+    assert [(each.study, each.what) for each in merge(other, into)] == [("made-0.3", "known")]
 
 
 def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(two: tuple[str, str, Record]) -> None:
@@ -159,7 +159,7 @@ def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(t
     record.study.ask()
     record.study.add_trial(record.study.get_trials()[0])
     list(merge(source, into))
-    assert [each.outcome for each in merge(source, into)] == ["known"]
+    assert [each.what for each in merge(source, into)] == ["known"]
 
 
 def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[str, str, Record]) -> None:
@@ -169,7 +169,7 @@ def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[
     optuna.copy_study(from_study_name="made-0", from_storage=target, to_storage=target, to_study_name="made-0.2")
     record.put("updated", "2026-12-24T00:00:00+00:00")
     all_records(target)[1].put("updated", "2026-12-24T00:00:00+00:00")
-    assert [(each.name, each.outcome) for each in merge(source, into)] == [("made-0.2", "known")]
+    assert [(each.study, each.what) for each in merge(source, into)] == [("made-0.2", "known")]
     assert optuna.get_all_study_names(target) == ["made-0.2"]
 
 
@@ -198,7 +198,7 @@ def test_another_hosts_half_copy_is_left_alone(small: str, tmp_path: Path) -> No
     into = f"sqlite:///{tmp_path}/team.db"
     target = opened(into, create=True)
     optuna.create_study(study_name="made-0", storage=target).set_user_attr("imported", "elsewhere")
-    assert [each.name for each in merge(small, into)] == ["made-0.2", "made-1", "made-2", "made-3"]
+    assert [each.study for each in merge(small, into)] == ["made-0.2", "made-1", "made-2", "made-3"]
     assert "made-0" in optuna.get_all_study_names(target)
 
 

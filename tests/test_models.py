@@ -13,7 +13,8 @@ import pytest
 from tests.command_line import tftune
 from tuner.errors import BadInputError
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.trial.exporting import cached_folder
 from tuner.trial.outcome import ReadyReport, TrialFailure
 from tuner.workload.spec import WorkloadSpec

@@ -12,15 +12,14 @@ import pytest
 
 from tests.conftest import QUIET, setting
 from tests.schemas import validator
-from tuner.job.calibration import Calibration, describe
+from tuner.job.calibration import noise_report
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, estimate_noise, log_ratios, process_sds, run_pair, slice_sd
+from tuner.measure.pair import Pair, estimate_noise, process_sds, run_pair, slice_sd
 from tuner.measure.passes import Live
 from tuner.measure.warning import Code
 from tuner.report.terminal import noise_text
 from tuner.result import evidence
 from tuner.space.deployment import Deployment
-from tuner.stats.estimate import estimate
 from tuner.stats.noise import MIN_PROCESS_SD, PRIOR_BLOCK_SD, PRIOR_NOISE, PRIOR_PROCESS_SD, Noise, log_ratio_of_rounds
 from tuner.stats.steady import first_block_deviates, has_trend
 from tuner.study.attributes import Attributes, stored_noise
@@ -148,20 +147,7 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
 
 def test_the_document_of_a_machine_s_noise_keeps_the_contract() -> None:
     measured = pairs(3, 4, noise=0.03)
-    noise = estimate_noise(measured, Objective.THROUGHPUT, batch_size=8)
-    ratios = [estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) for pair in measured]
-    report = describe(
-        Calibration(
-            noise=noise,
-            pair_ratios=ratios,
-            unpaired_sd=slice_sd(measured, Objective.THROUGHPUT, batch_size=8),
-            floor=noise.floor(rounds=8, slices=4),
-            detectable_gain=noise.detectable_gain(rounds=8, slices=4, margin=0.02),
-            rounds=8,
-            conditions=QUIET,
-            pairs=measured,
-        )
-    )
+    report = noise_report(measured, Objective.THROUGHPUT, batch_size=8, conditions=QUIET)
     assert (report.noise.n_pairs, len(report.pairs)) == (3, 3)
     validator("noise").validate(json.loads(msgspec.json.encode(report)))
 

@@ -26,7 +26,8 @@ from tuner.frameworks.onnxruntime.child import exporter, session
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK, why_no_gpu
 from tuner.frameworks.openvino.child import exporter as openvino_exporter
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request, space_file
+from tuner.job.parsed import parse_request, space_file
+from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, Ways, emit
 from tuner.space.deployment import Deployment

@@ -24,7 +24,8 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.libraries import intel_openmp
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair

@@ -17,7 +17,8 @@ from tuner.errors import BadInputError
 from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.openvino.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request, space_file
+from tuner.job.parsed import parse_request, space_file
+from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, Ways, emit
 from tuner.space.space import resolve

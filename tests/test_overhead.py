@@ -23,14 +23,14 @@ from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.advise import situation_of
 from tuner.job.job import prepare
 from tuner.job.overhead import (
-    OverheadRequest,
     known_overhead,
     known_overheads,
     measure_overhead,
     overhead_told,
     with_overhead,
 )
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
 from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines
 from tuner.quantity import percent

@@ -21,13 +21,12 @@ from tuner.job import capture as capture_module
 from tuner.job import prior, suite
 from tuner.job.capture import Capture, cached_capture, cached_captures, new_capture
 from tuner.job.frameworks import preparation
-from tuner.job.frameworks.comparison import FrameworksRequest
 from tuner.job.job import Job, prepare
+from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.predict import profiled_sizes
 from tuner.job.prior import ProfileKind
-from tuner.job.request import ParsedRequest, SearchRequest, parse_request
+from tuner.job.request import FrameworksRequest, SearchRequest, SuiteRequest
 from tuner.job.servers import Servers
-from tuner.job.suite import SuiteRequest
 from tuner.machine.blas import one_blas_thread
 from tuner.machine.host import detect
 from tuner.machine.spec import parse_spec

@@ -24,15 +24,15 @@ from tests.frameworks import subject
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.job import prepare
+from tuner.job.parsed import parse_request
 from tuner.job.profile import thread_counts, trace
-from tuner.job.quick import trace_quickly
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
-from tuner.job.tracing import trace_sizes
+from tuner.job.tracing import trace_quickly, trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
-from tuner.report.profile import as_csv, describe_profile, rendered, roofline
-from tuner.result.profile import ProfileResult
+from tuner.report.profile import as_csv, rendered, roofline
+from tuner.result.profile import ProfileResult, describe_profile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

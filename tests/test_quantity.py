@@ -17,7 +17,8 @@ from tests.command_line import tftune
 from tuner.api.options import margin_share, workload_spec
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
-from tuner.job.request import SearchRequest, interpreter, parse_request
+from tuner.job.parsed import interpreter, parse_request
+from tuner.job.request import SearchRequest
 from tuner.job.selection import Selection
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity

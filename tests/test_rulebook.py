@@ -20,7 +20,7 @@ from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, QUIET, Call
 from tests.frameworks import MADE_MACHINE, WAYS, read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
-from tuner.api.recommendation import Recommendation
+from tuner.api.rules import Recommendation
 from tuner.devices.cpu import DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -32,7 +32,7 @@ from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features
-from tuner.report import frame, picture, rulepage, terminal
+from tuner.report import chart, frame, rulepage, terminal
 from tuner.report.emit import Format, emit
 from tuner.result.comparison import ComparisonResult, SideResult
 from tuner.result.document import describe_study
@@ -114,7 +114,7 @@ def test_the_markdown_is_as_it_was(rules: RuleSet, write_golden: bool) -> None:
 
 
 def test_the_page_is_one_file_with_its_pictures_inside(rules: RuleSet) -> None:
-    drawn = {rulepage.SPEEDUPS: picture.speedups(rules), rulepage.LOSSES: picture.losses(rules)}
+    drawn = {rulepage.SPEEDUPS: chart.speedups(rules), rulepage.LOSSES: chart.losses(rules)}
     page = rulepage.html(rules, {name: svg for name, svg in drawn.items() if svg})
     assert page.count("<svg") == 2
     assert "<img" not in page
@@ -124,13 +124,13 @@ def test_the_page_is_one_file_with_its_pictures_inside(rules: RuleSet) -> None:
 
 
 def test_the_same_figures_draw_the_same_picture(rules: RuleSet) -> None:
-    assert picture.losses(rules) == picture.losses(rules)
-    assert "made11" in str(picture.losses(rules))
+    assert chart.losses(rules) == chart.losses(rules)
+    assert "made11" in str(chart.losses(rules))
 
 
 def test_nothing_held_out_draws_nothing(rules: RuleSet) -> None:
     empty = threads_changed(rules, proof=Proof(by_workload=None, by_machine=None, by_shape=None))
-    assert picture.speedups(empty) is None
+    assert chart.speedups(empty) is None
     page = rulepage.markdown(empty, {})
     assert "there is only one" in page
     assert "No study covers batch sizes" in page
@@ -666,7 +666,7 @@ def call_on(
             limits=Limits(),
             libraries={},
         )
-        monkeypatch.setattr("tuner.api.recommendation.prepare", lambda _: job)
+        monkeypatch.setattr("tuner.api.rules.prepare", lambda _: job)
         monkeypatch.setattr(Job, "features", lambda _: features)
         monkeypatch.setattr(Job, "launcher", lambda *_, **__: None)
         return job

@@ -18,9 +18,10 @@ from tests.scripted import Log, noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
-from tuner.job.compared import ComparedSetting
+from tuner.job.compare import ComparedSetting
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import CheckRequest, SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
 from tuner.report.frame import trials as trial_table
@@ -315,11 +316,11 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
     monkeypatch.setattr(check, "prepare", lambda _: job)
     monkeypatch.setattr(check, "refuse_elsewhere", lambda *_: None)
     storage, events = f"sqlite:///{tmp_path}/t.db", SimpleNamespace(waiting=print, notice=print)
-    options = {"python": None, "budget": "1s", "trial_timeout": None, "margin": None, "wait": False}
     for groups, expected in ((False, described.finals), (True, described.groups.finals)):
         compared.clear()
         with pytest.raises(InterruptedError):
-            check.check_study(record.name, storage_url=storage, events=events, groups=groups, **options)
+            request = CheckRequest(study=record.name, storage=storage, instances=groups, time_budget="1s")
+            check.check_study(request, events)  # type: ignore[arg-type]
         assert compared == [several.reference, Setting.of(expected.advice.setting)]
 
 

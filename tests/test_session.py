@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shutil
 from io import StringIO
@@ -15,8 +16,7 @@ from rich.console import Console
 
 from tests.conftest import setting
 from tests.scripted import Log, noisy, run
-from tuner.api.progress import SearchShown
-from tuner.cli.options import MARGIN_PERCENT
+from tuner.cli import search as cli_search
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
 from tuner.job.request import SearchRequest
@@ -24,6 +24,7 @@ from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_s
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.report import verdicts
+from tuner.report.progress import SearchShown
 from tuner.result.decision import of_setting, pooled_result
 from tuner.result.document import describe_line, describe_study
 from tuner.result.study import StudyResult
@@ -386,4 +387,4 @@ def test_sessions_are_as_far_apart_as_is_said() -> None:
 
 
 def test_the_margin_of_the_command_line_is_the_margin() -> None:
-    assert MARGIN_PERCENT == 100 * MARGIN
+    assert inspect.signature(cli_search.search).parameters["margin"].default == 100 * MARGIN

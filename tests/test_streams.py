@@ -10,7 +10,8 @@ import pytest
 from tests.conftest import Call
 from tuner.errors import BadInputError
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.spec import WorkloadSpec

@@ -26,7 +26,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import nested, suite
-from tuner.job.suite import SuiteRequest
+from tuner.job.request import SuiteRequest
 from tuner.machine import confine
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined

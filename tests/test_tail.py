@@ -12,7 +12,7 @@ from msgspec import convert
 from scipy import stats
 
 from tuner.errors import BadInputError
-from tuner.job.request import parse_size
+from tuner.job.parsed import parse_size
 from tuner.measure.constraint import Limits
 from tuner.quantity import ms_text
 from tuner.stats.tail import LimitStatus, p99_within, quantiles, samples_needed

@@ -23,7 +23,8 @@ import json, sys
 from contextlib import closing
 from dataclasses import replace
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.measure.agreement import deviation
 from tuner.trial.fresh import FreshLauncher
 from tuner.workload.spec import WorkloadSpec

@@ -11,7 +11,8 @@ import pytest
 from tuner import inherited
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.workload.spec import WorkloadSpec, op_libraries
 from tuner.workload.workload import Kind, Workload, catalogue, find, load, names
 

@@ -13,13 +13,9 @@ from tuner.errors import BadInputError, TunerError
 from tuner.inherited import unchanged
 
 if TYPE_CHECKING:
-    from tuner.api.comparison import Check, Comparison, check, compare
-    from tuner.api.frameworks import Frameworks, compare_frameworks
-    from tuner.api.overhead import RuntimeOverhead, overhead
-    from tuner.api.prediction import Prediction, predict
-    from tuner.api.profile import OperatorProfile, profile
-    from tuner.api.recommendation import Recommendation, recommend
-    from tuner.api.rules import Rules, learn_rules, load_rules
+    from tuner.api.comparison import Check, Comparison, Frameworks, check, compare, compare_frameworks
+    from tuner.api.model import OperatorProfile, Prediction, RuntimeOverhead, overhead, predict, profile
+    from tuner.api.rules import Recommendation, Rules, learn_rules, load_rules, recommend
     from tuner.api.search import search
     from tuner.api.study import Study, list_studies, load_study
 
@@ -54,24 +50,24 @@ __all__ = [
 _MODULES = {
     "Check": "comparison",
     "Comparison": "comparison",
-    "Frameworks": "frameworks",
-    "OperatorProfile": "profile",
-    "Prediction": "prediction",
-    "Recommendation": "recommendation",
+    "Frameworks": "comparison",
+    "OperatorProfile": "model",
+    "Prediction": "model",
+    "Recommendation": "rules",
     "Rules": "rules",
-    "RuntimeOverhead": "overhead",
+    "RuntimeOverhead": "model",
     "Study": "study",
     "check": "comparison",
     "compare": "comparison",
-    "compare_frameworks": "frameworks",
+    "compare_frameworks": "comparison",
     "learn_rules": "rules",
     "list_studies": "study",
     "load_rules": "rules",
     "load_study": "study",
-    "overhead": "overhead",
-    "predict": "prediction",
-    "profile": "profile",
-    "recommend": "recommendation",
+    "overhead": "model",
+    "predict": "model",
+    "profile": "model",
+    "recommend": "rules",
     "search": "search",
 }
 """Where each name of the API is defined, below `tuner.api`."""

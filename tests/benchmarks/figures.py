@@ -7,7 +7,8 @@ import sys
 from dataclasses import dataclass
 
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.trial.launcher import Target
 from tuner.workload.spec import WorkloadSpec
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from tests.benchmarks.figures import Figure
 from tuner.job.job import Job, prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live

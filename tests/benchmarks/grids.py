@@ -27,8 +27,9 @@ import numpy as np
 
 from tests.benchmarks.figures import OPENMP_PYTHON
 from tuner.job.job import Job, prepare
+from tuner.job.parsed import parse_request
 from tuner.job.predict import profiled_sizes
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.confine import CpuShape, confined
 from tuner.machine.host import Machine, detect
 from tuner.machine.locks import machine_lock

@@ -36,7 +36,6 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from tests.benchmarks import grids
-from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import captured
 from tuner.job.job import Job
 from tuner.machine.confine import CpuShape, choose_cpus, confined
@@ -44,6 +43,7 @@ from tuner.machine.host import detect
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
+from tuner.report.progress import ProfileShown, stderr_console
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher

@@ -31,7 +31,6 @@ from tests.benchmarks import grids
 from tests.benchmarks.curves import curves
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.grids import Measured
-from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import Capture, captured
 from tuner.job.predict import profiled_sizes
 from tuner.machine.host import Machine
@@ -42,6 +41,7 @@ from tuner.model.hardware import hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import rate_of
 from tuner.model.predictor import Predictor, predictor_of
+from tuner.report.progress import ProfileShown, stderr_console
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array, Estimate
 

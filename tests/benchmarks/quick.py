@@ -27,7 +27,6 @@ import pandas as pd
 
 from tests.benchmarks import grids, predictions
 from tests.benchmarks.predictions import predictor, score_of, unseen
-from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import Capture, new_capture, quick_capture
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.servers import Servers
@@ -36,6 +35,7 @@ from tuner.machine.locks import machine_lock
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.prediction import rate_of
 from tuner.model.predictor import Predictor
+from tuner.report.progress import ProfileShown, stderr_console
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from tests.benchmarks.figures import Figure
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.finals import Contender, Round, pass_log_ratios, run_round, slice_log_rates
 from tuner.measure.objective import Objective

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from tests.benchmarks.figures import Figure
 from tuner.job.job import prepare
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import features, read

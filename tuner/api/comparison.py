@@ -1,10 +1,12 @@
-"""Comparisons: one setting against another, and a recommendation against the default once more."""
+"""Comparisons: of two settings, of a recommendation with the default once more, and of frameworks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
+
+from rich.console import RenderableType
 
 from tuner.api.options import (
     WorkloadOptions,
@@ -16,19 +18,19 @@ from tuner.api.options import (
     storage_text,
     workload_spec,
 )
-from tuner.api.progress import ComparisonShown, stderr_console
-from tuner.api.shown import Shown
-from tuner.job import compare as comparing
+from tuner.api.shown import Shown, Tabled
+from tuner.job import frameworks as comparisons
 from tuner.job.check import check_study
-from tuner.job.check import describe as describe_check
-from tuner.job.events import ComparisonEvents
-from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.compare import compare as measure
+from tuner.job.compare import describe
+from tuner.job.request import KEEP, TRIAL_TIMEOUT, CheckRequest, CompareRequest, FrameworksRequest
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
+from tuner.report.frameworks import as_csv, chart, frameworks_card, rendered
+from tuner.report.progress import ComparisonShown, FrameworksShown, stderr_console
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
+from tuner.result.frameworks import FrameworksResult
 from tuner.space.values import Value
-from tuner.stats.equivalence import MARGIN
-
-BUDGET = "2m"
+from tuner.stats import MARGIN
 
 
 class Comparison(Shown):
@@ -39,7 +41,6 @@ class Comparison(Shown):
     def __init__(self, result: ComparisonResult) -> None:
         """Take a result."""
         super().__init__(result, comparison_card(result))
-        self.result = result
 
 
 class Check(Shown):
@@ -53,23 +54,14 @@ class Check(Shown):
 
     def __init__(self, result: CheckResult | NothingToCheck) -> None:
         """Take a result."""
-        of_result = nothing_to_check_card(result) if isinstance(result, NothingToCheck) else check_card(result)
-        super().__init__(result, of_result)
-        self.result = result
+        super().__init__(
+            result, nothing_to_check_card(result) if isinstance(result, NothingToCheck) else check_card(result)
+        )
 
     @property
     def helps(self) -> bool | None:
         """Return what it comes to."""
-        return None if isinstance(self.result, NothingToCheck) else self.result.helps
-
-
-def run_comparison(
-    request: SearchRequest, a: str, b: str, *, margin: float, wait: bool, events: ComparisonEvents
-) -> Comparison:
-    """Measure b against a, both as they would be typed; raises BadInputError before anything is measured."""
-    checked = parse_request(request, stores=False)
-    measured = comparing.compare(checked, a, b, margin=margin, storage_url=request.storage, wait=wait, events=events)
-    return Comparison(comparing.describe(measured))
+        return self.result.helps
 
 
 def compare(
@@ -77,7 +69,7 @@ def compare(
     a: str | Mapping[str, Value],
     b: str | Mapping[str, Value],
     *,
-    time_budget: str | float = BUDGET,
+    time_budget: str | float = "2m",
     space: str | Path | None = None,
     objective: str = "throughput",
     batch_size: int | Sequence[int] | None = None,
@@ -96,28 +88,29 @@ def compare(
     named keep the framework's default. Raises BadInputError for what cannot be asked, and TunerError where neither
     runs.
     """
-    request = SearchRequest(
+    request = CompareRequest(
         workload=workload_spec(workload, **options),
+        a=setting_text(a),
+        b=setting_text(b),
         space=path_text(space),
         objective=objective,
         batch_size=batch_sizes_text(batch_size),
         numerics=numerics,
         python=path_text(python),
         storage=storage_text(storage),
+        margin=margin_share(margin),
         time_budget=duration_text(time_budget),
         trial_timeout=str(duration_text(trial_timeout)),
+        wait=wait,
     )
-    events = ComparisonShown(stderr_console(quiet=not progress))
-    return run_comparison(
-        request, setting_text(a), setting_text(b), margin=margin_share(margin), wait=wait, events=events
-    )
+    return Comparison(describe(measure(request, ComparisonShown(stderr_console(quiet=not progress)))))
 
 
 def check(
     study: str = "last",
     *,
     instances: bool = False,
-    time_budget: str | float = BUDGET,
+    time_budget: str | float = "2m",
     margin: float | str | None = None,
     python: str | Path | None = None,
     storage: str | Path | None = None,
@@ -129,15 +122,84 @@ def check(
 
     Raises BadInputError where the study was made on another machine, with another build, or of another workload.
     """
-    measured = check_study(
-        study,
-        storage_url=storage_text(storage),
+    request = CheckRequest(
+        study=study,
+        instances=instances,
+        time_budget=str(duration_text(time_budget)),
         python=path_text(python),
-        budget=str(duration_text(time_budget)),
-        trial_timeout=duration_text(trial_timeout),
+        storage=storage_text(storage),
         margin=None if margin is None else margin_share(margin),
+        trial_timeout=duration_text(trial_timeout),
         wait=wait,
-        events=ComparisonShown(stderr_console(quiet=not progress)),
-        groups=instances,
     )
-    return Check(describe_check(measured))
+    return Check(check_study(request, ComparisonShown(stderr_console(quiet=not progress))))
+
+
+class Frameworks(Shown, Tabled):
+    """Which framework is the fastest, and what was measured of each; all of it is in `result`."""
+
+    result: FrameworksResult
+
+    def __init__(self, result: FrameworksResult) -> None:
+        """Take a result."""
+        super().__init__(result, frameworks_card(result))
+
+    def csv(self) -> str:
+        """Return a row for each framework, setting and batch size."""
+        return as_csv(self.result)
+
+    def page(self) -> Sequence[RenderableType]:
+        """Return the answer, and the tables behind it."""
+        return rendered(self.result)
+
+    def chart(self) -> str | None:
+        """Return rates over batch sizes as SVG; None where there is one batch size."""
+        return chart(self.result)
+
+    def files(self) -> dict[str, str | None]:
+        """Return the table and the chart."""
+        return {"table.csv": self.csv(), "chart.svg": self.chart()}
+
+
+def compare_frameworks(
+    workload: str | Path,
+    *,
+    frameworks: Sequence[str] | None = None,
+    batches: str | Sequence[int] = "1,4,16,64,256,1024",
+    batch_size: int | None = None,
+    time_budget: str | float = "30m",
+    space: str | Path | None = None,
+    numerics: str = KEEP,
+    margin: float | str = MARGIN,
+    python: Mapping[str, str | Path] | None = None,
+    storage: str | Path | None = None,
+    trial_timeout: str | float = "5m",
+    new: bool = False,
+    stored: bool = False,
+    wait: bool = False,
+    progress: bool = True,
+    **options: Unpack[WorkloadOptions],
+) -> Frameworks:
+    """Compare frameworks on one model, each one's default and its tuned setting: `tftune frameworks`.
+
+    `frameworks` are all that are installed if none are named; `batches` are those to measure, such as "1..64"; tuned
+    for, and judged at, is `batch_size`. `python` names interpreters of frameworks. The same call continues what the
+    time was too short for, and with `stored` measures nothing. Raises BadInputError for what cannot be asked.
+    """
+    request = FrameworksRequest(
+        workload=workload_spec(workload, **options),
+        frameworks=None if frameworks is None else ",".join(frameworks),
+        batches=batches if isinstance(batches, str) else ",".join(map(str, batches)),
+        batch_size=batch_size,
+        space=path_text(space),
+        time_budget=str(duration_text(time_budget)),
+        pythons=[f"{name}={path}" for name, path in (python or {}).items()],
+        numerics=numerics,
+        margin=margin_share(margin),
+        storage=storage_text(storage),
+        trial_timeout=str(duration_text(trial_timeout)),
+        new=new,
+        stored=stored,
+        wait=wait,
+    )
+    return Frameworks(comparisons.compare_frameworks(request, FrameworksShown(stderr_console(quiet=not progress))))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -17,50 +16,13 @@ from tuner.api.options import (
     storage_text,
     workload_spec,
 )
-from tuner.api.progress import SearchShown, stderr_console
 from tuner.api.study import Study
 from tuner.errors import TunerError
-from tuner.job.events import SearchEvents
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
-from tuner.job.sessions import SessionPlan, make_sessions, run_sessions
-from tuner.paths import DEFAULT_STORAGE
-from tuner.result.document import describe_study
+from tuner.job.sessions import make_sessions, run_sessions
+from tuner.report.progress import SearchShown, stderr_console
 from tuner.space.values import Value
-from tuner.stats.equivalence import MARGIN
-from tuner.study.record import Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOutcome:
-    """What came of a search: its study, None if it was interrupted before there was one.
-
-    Of further sessions, `failed` says whether one of them did.
-    """
-
-    study: Study | None
-    interrupted: bool
-    failed: bool
-
-
-def run_search(
-    request: SearchRequest,
-    sessions: SessionPlan,
-    events: SearchEvents,
-    *,
-    after_first: Callable[[Study], None] = lambda _: None,
-) -> SearchOutcome:
-    """Search as requested; `after_first` is called with what was found where other sessions follow."""
-
-    def study_of(record: Record) -> Study:
-        handle = "last" if request.storage == DEFAULT_STORAGE else record.name
-        return Study(describe_study(record), handle=handle, storage=request.storage)
-
-    outcome = run_sessions(request, sessions, events, after_first=lambda record: after_first(study_of(record)))
-    return SearchOutcome(
-        study=None if outcome.record is None else study_of(outcome.record),
-        interrupted=outcome.interrupted,
-        failed=outcome.failed,
-    )
+from tuner.stats import MARGIN
 
 
 def search(
@@ -126,14 +88,13 @@ def search(
         instances=instances,
         predict=predict,
     )
-    outcome = run_search(
-        request, make_sessions(sessions, duration_text(every)), SearchShown(stderr_console(quiet=not progress))
-    )
-    if outcome.interrupted or outcome.study is None:
+    plan = make_sessions(sessions, duration_text(every))
+    outcome = run_sessions(request, plan, SearchShown(stderr_console(quiet=not progress)))
+    if outcome.interrupted or outcome.record is None:
         raise KeyboardInterrupt
     if outcome.failed:
-        name = outcome.study.name
         raise TunerError(
-            f"a further session of study {name} failed", "its search is stored; tuner.check adds a session"
+            f"a further session of study {outcome.record.name} failed",
+            "its search is stored; tuner.check adds a session",
         )
-    return outcome.study
+    return Study.of(outcome.record, request.storage)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json
 from rich.console import Console, RenderableType
 
-from tuner.report import card, cardpage
+from tuner.report import card, pages
 from tuner.report.card import Card
 
 if TYPE_CHECKING:
@@ -22,14 +22,16 @@ _WIDTH = 120
 class Shown:
     """A typed `result`, all of what is published of it, and its `card`, the answer in a dozen lines."""
 
+    result: Any
+
     def __init__(self, result: Struct, of_result: Card) -> None:
         """Keep both."""
-        self._result = result
+        self.result = result
         self.card = of_result
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data: the document that `--json` prints."""
-        document: dict[str, Any] = json.decode(json.encode(self._result))
+        document: dict[str, Any] = json.decode(json.encode(self.result))
         return document
 
     def __str__(self) -> str:
@@ -41,15 +43,25 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return cardpage.fragment(self.card)
+        return pages.card_fragment(self.card)
 
 
 class Tabled(ABC):
-    """What has rows: `csv` gives them as text."""
+    """A typed `result` that has rows, and prints as a page: `csv` gives the rows as text."""
+
+    result: Any
 
     @abstractmethod
     def csv(self) -> str:
         """Return the rows as CSV with a header."""
+
+    @abstractmethod
+    def page(self) -> Sequence[RenderableType]:
+        """Return what is printed."""
+
+    @abstractmethod
+    def files(self) -> dict[str, str | None]:
+        """Return what a folder gets besides the document, by name: the table and the pictures, None of what is none."""
 
     def table(self) -> pd.DataFrame:
         """Return the rows as a table."""
@@ -59,11 +71,11 @@ class Tabled(ABC):
 
 
 class Printed(Tabled):
-    """What prints as a page of a terminal."""
+    """What a program prints as that page."""
 
-    @abstractmethod
-    def page(self) -> Sequence[RenderableType]:
-        """Return what is printed."""
+    def __init__(self, result: Struct) -> None:
+        """Take a result."""
+        self.result = result
 
     def __str__(self) -> str:
         text = io.StringIO()

@@ -39,8 +39,13 @@ class Study(Shown):
     def __init__(self, result: StudyResult, *, handle: str | None = None, storage: str = DEFAULT_STORAGE) -> None:
         """Take a result; `handle` is what commands call the study, its name where that is not said."""
         super().__init__(result, studycard.study_card(result, handle=handle or result.study, storage=storage))
-        self.result = result
         self._handle, self._storage = handle or result.study, storage
+
+    @classmethod
+    def of(cls, record: Record, storage: str) -> Study:
+        """Return the study of a record; it is the last one of its storage."""
+        handle = "last" if storage == DEFAULT_STORAGE else record.name
+        return cls(describe_study(record), handle=handle, storage=storage)
 
     @property
     def name(self) -> str:

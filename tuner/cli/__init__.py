@@ -14,24 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import (
-    deploy,
-    env,
-    exchange,
-    frameworks,
-    inspect,
-    measure,
-    overhead,
-    predict,
-    profile,
-    recommend,
-    report,
-    rules,
-    search,
-    studies,
-    suite,
-    workloads,
-)
+from tuner.cli import deploy, frameworks, inspect, measure, model, rules, search, studies, suite
 from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
@@ -53,25 +36,25 @@ for _name, _function, _epilog, _panel in (
     ("check", measure.check, measure.CHECK_EPILOG, _FIND),
     ("frameworks", frameworks.frameworks, frameworks.EPILOG, _FIND),
     ("noise", measure.noise, measure.NOISE_EPILOG, _FIND),
-    ("recommend", recommend.recommend, recommend.EPILOG, _FIND),
+    ("recommend", rules.recommend, rules.RECOMMEND_EPILOG, _FIND),
     ("emit", deploy.emit, deploy.EMIT_EPILOG, _USE),
     ("run", deploy.run, deploy.RUN_EPILOG, _USE),
-    ("report", report.report, report.EPILOG, _USE),
+    ("report", studies.report, studies.REPORT_EPILOG, _USE),
     ("list", studies.list_studies, studies.LIST_EPILOG, _LOOK),
     ("show", studies.show_study, studies.SHOW_EPILOG, _LOOK),
     ("inspect", inspect.inspect, inspect.EPILOG, _LOOK),
-    ("overhead", overhead.overhead, overhead.EPILOG, _LOOK),
-    ("profile", profile.profile, profile.EPILOG, _LOOK),
-    ("predict", predict.predict, predict.EPILOG, _LOOK),
+    ("overhead", model.overhead, model.OVERHEAD_EPILOG, _LOOK),
+    ("profile", model.profile, model.PROFILE_EPILOG, _LOOK),
+    ("predict", model.predict, model.PREDICT_EPILOG, _LOOK),
     ("suite", suite.suite, suite.EPILOG, _TEAM),
-    ("rules", rules.rules, rules.EPILOG, _TEAM),
-    ("import", exchange.import_studies, exchange.IMPORT_EPILOG, _TEAM),
-    ("export", exchange.export, exchange.EXPORT_EPILOG, _TEAM),
+    ("rules", rules.rules, rules.RULES_EPILOG, _TEAM),
+    ("import", studies.import_studies, studies.IMPORT_EPILOG, _TEAM),
+    ("export", studies.export, studies.EXPORT_EPILOG, _TEAM),
     ("schema", studies.schema, studies.SCHEMA_EPILOG, _TEAM),
 ):
     app.command(_name, cls=Command, epilog=_epilog, rich_help_panel=_panel)(_function)
-app.add_typer(workloads.app, name="workloads", rich_help_panel=_LOOK)
-app.add_typer(env.app, name="env", rich_help_panel=_LOOK)
+app.add_typer(inspect.workloads, name="workloads", rich_help_panel=_LOOK)
+app.add_typer(inspect.env, name="env", rich_help_panel=_LOOK)
 
 
 def command_names() -> list[str]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli.help import OUTPUT
-from tuner.cli.options import StorageOption, StudyArgument, complete_study, examples
+from tuner.cli.options import StorageOption, StudyArgument, complete_study, examples, other, output
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
 
@@ -28,26 +27,17 @@ RUN_EPILOG = examples(
 )
 _FORMATS = {"kubernetes": "k8s", "docker-compose": "compose", "bash": "sh", "shell": "sh", "env": "dotenv"}
 InstancesOption = Annotated[
-    bool,
-    typer.Option("--instances", help="What is best if several processes may run, instead of the best of one process."),
+    bool, other("--instances", "What is best if several processes may run, instead of the best of one process.")
 ]
 
 
 def emit(
     study: StudyArgument,
     format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
-            help="Format of the snippet.",
-            rich_help_panel=OUTPUT,
-        ),
+        str, output("--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json", "Format of the snippet.")
     ] = "sh",
     instances: InstancesOption = False,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Of an ensemble, the model that the snippet is for.")
-    ] = None,
+    model: Annotated[str | None, other("--model NAME", "Of an ensemble, the model that the snippet is for.")] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
@@ -85,9 +75,7 @@ def run(
         ),
     ],
     instances: InstancesOption = False,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Let the other copies run on where one fails.")
-    ] = False,
+    keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.

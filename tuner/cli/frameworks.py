@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, SETTINGS
 from tuner.cli.options import (
-    MARGIN_PERCENT,
     BatchesOption,
     JsonOption,
     MarginOption,
@@ -20,14 +18,15 @@ from tuner.cli.options import (
     WaitOption,
     examples,
     make_out_folder,
-    out_folder_option,
+    measuring,
+    out_folder,
+    setting,
+    takes,
 )
-from tuner.cli.output import console, json_text, show, show_json
+from tuner.cli.output import console, show_result
 from tuner.cli.search import INTERRUPTED
-from tuner.cli.workload_options import spec_or_default, takes_model
 from tuner.errors import TunerError
-from tuner.paths import DEFAULT_STORAGE
-from tuner.workload.spec import WorkloadSpec
+from tuner.job.request import FrameworksRequest
 
 if TYPE_CHECKING:
     from tuner.result.frameworks import FrameworksResult
@@ -41,97 +40,59 @@ EPILOG = examples(
 )
 
 
-@takes_model
-def frameworks(
-    workload: WorkloadSpec,
-    names: Annotated[
+@takes(
+    FrameworksRequest,
+    usual="resnet50",
+    frameworks=Annotated[
         str | None,
-        typer.Option(
-            "--frameworks",
-            metavar="NAME[,NAME…]",
-            help="Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, "
-            "onnxruntime, openvino, tensorrt (on a GPU), or a plugin's.",
-            rich_help_panel=SETTINGS,
+        setting(
+            "--frameworks NAME[,NAME…]",
+            "Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, onnxruntime, "
+            "openvino, tensorrt (on a GPU), or a plugin's.",
         ),
-    ] = None,
-    batch: BatchesOption = "1,4,16,64,256,1024",
-    batch_size: Annotated[
+    ],
+    batches=BatchesOption,
+    batch_size=Annotated[
         int | None,
-        typer.Option(
-            "--batch-size",
-            metavar="N",
-            help="Batch size that is tuned for, and of the verdicts (default: the workload's own).",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
-    space: SpaceOption = None,
-    numerics: NumericsOption = "keep",
-    margin: MarginOption = MARGIN_PERCENT,
-    time_budget: Annotated[
+        setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
+    ],
+    space=SpaceOption,
+    numerics=NumericsOption,
+    margin=MarginOption,
+    time_budget=Annotated[
         str,
-        typer.Option(
-            "--time-budget",
-            metavar="TIME",
-            help="Time to spend, searches included; the same command goes on where it stopped.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "30m",
-    pythons: Annotated[
+        measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
+    ],
+    pythons=Annotated[
         list[str] | None,
-        typer.Option(
-            "--python",
-            metavar="[NAME=]PATH",
-            help="Python interpreter of one framework, or of all; can be repeated.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    trial_timeout: TimeoutOption = "5m",
-    new: Annotated[bool, typer.Option("--new", help="Measure everything anew.", rich_help_panel=MEASUREMENT)] = False,
-    stored: Annotated[
-        bool, typer.Option("--stored", help="Show what is stored; measure nothing.", rich_help_panel=MEASUREMENT)
-    ] = False,
-    wait: WaitOption = False,
-    out: Annotated[Path | None, out_folder_option("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
+        measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
+    ],
+    storage=StorageOption,
+    trial_timeout=TimeoutOption,
+    new=Annotated[bool, measuring("--new", "Measure everything anew.")],
+    stored=Annotated[bool, measuring("--stored", "Show what is stored; measure nothing.")],
+    wait=WaitOption,
+)
+def frameworks(
+    request: FrameworksRequest,
+    out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.
 
     Outputs are compared before anything is timed; each framework is tuned by a search of its own.
     """
-    from tuner.api.frameworks import run_comparison
-    from tuner.api.progress import FrameworksShown
-    from tuner.job.frameworks.comparison import FrameworksRequest
-    from tuner.report.frameworks import rendered
+    from tuner.api.comparison import Frameworks
+    from tuner.job.frameworks import compare_frameworks
+    from tuner.report.progress import FrameworksShown
     from tuner.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
 
     make_out_folder(out)
-    request = FrameworksRequest(
-        workload=spec_or_default(workload),
-        frameworks=names,
-        batches=batch,
-        batch_size=batch_size,
-        space=space,
-        time_budget=time_budget,
-        pythons=pythons or (),
-        numerics=numerics,
-        margin=margin / 100,
-        storage=storage,
-        trial_timeout=trial_timeout,
-        new=new,
-        wait=wait,
-        measures=not stored,
-    )
-    result = run_comparison(request, FrameworksShown(console(stderr=True))).result
-    if json_:
-        show_json(result)
-    else:
-        show(*rendered(result))
-    if out is not None:
-        _write(result, out)
-    if result.ended == WAS_INTERRUPTED and not stored:
+    compared = Frameworks(compare_frameworks(request, FrameworksShown(console(stderr=True))))
+    show_result(compared, "frameworks", out, json_=json_)
+    if compared.result.ended == WAS_INTERRUPTED and not request.stored:
         raise typer.Exit(INTERRUPTED)
-    if not stored and _has_nothing(result):
+    if not request.stored and _has_nothing(compared.result):
         raise typer.Exit(TunerError.exit_code)
 
 
@@ -140,16 +101,3 @@ def _has_nothing(result: FrameworksResult) -> bool:
     is_measured = any(row.items_per_s is not None for row in result.rows)
     searches = result.searches.values()
     return not is_measured or (bool(searches) and all(each.study is None for each in searches))
-
-
-def _write(result: FrameworksResult, folder: Path) -> None:
-    """Write the document, its table and its chart into a folder."""
-    from tuner.report.frameworks import as_csv, chart
-
-    (folder / "frameworks.json").write_text(json_text(result), encoding="utf-8")
-    (folder / "table.csv").write_text(as_csv(result), encoding="utf-8")
-    drawn = chart(result)
-    if drawn is None:
-        (folder / "chart.svg").unlink(missing_ok=True)  # of an earlier run, with more batch sizes
-    else:
-        (folder / "chart.svg").write_text(drawn, encoding="utf-8")

@@ -1,12 +1,16 @@
-"""The command `inspect`: what can be said without a search."""
+"""The commands `inspect`, `workloads` and `env`: what is here, without a search, and environments for trials."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.options import (
+    WORKLOAD_WORDS,
     BatchOption,
     JsonOption,
     NumericsOption,
@@ -15,15 +19,16 @@ from tuner.cli.options import (
     SetOption,
     SpaceOption,
     examples,
+    other,
+    takes,
 )
 from tuner.cli.output import console, show, show_json
-from tuner.cli.workload_options import spec_or_default, takes_workload
 from tuner.errors import BadInputError
-from tuner.workload.spec import WorkloadSpec
+from tuner.job.request import SearchRequest
 
 if TYPE_CHECKING:
     from tuner.job.job import Job
-    from tuner.job.request import ParsedRequest
+    from tuner.job.parsed import ParsedRequest
     from tuner.study.subject import Subject
 
 EPILOG = examples(
@@ -34,27 +39,38 @@ EPILOG = examples(
     "tftune inspect --audit --python .openmp/bin/python",
     "tftune inspect --affinity granularity=fine,compact,1,0",
 )
+WORKLOADS_EPILOG = examples(
+    "tftune workloads",
+    "tftune workloads --json",
+    "tftune workloads show bert-base --param seq_len=384",
+)
+ENV_EPILOG = examples(
+    "tftune env create openmp --dir .openmp",
+    "tftune search resnet50 --python .openmp/bin/python",
+)
 
 
-@takes_workload
+@takes(
+    SearchRequest,
+    words=WORKLOAD_WORDS,
+    usual="resnet50",
+    space=SpaceOption,
+    batch_size=BatchOption,
+    pins=SetOption,
+    objective=ObjectiveOption,
+    numerics=NumericsOption,
+    python=PythonOption,
+)
 def inspect(
-    workload: WorkloadSpec,
-    space: SpaceOption = None,
-    batch_size: BatchOption = None,
-    pins: SetOption = None,
-    objective: ObjectiveOption = "throughput",
-    numerics: NumericsOption = "keep",
-    python: PythonOption = None,
+    request: SearchRequest,
     audit: Annotated[
         bool,
-        typer.Option(
-            "--audit",
-            help="Show which knobs take effect in this build: look inside test processes, then measure each knob.",
+        other(
+            "--audit", "Show which knobs take effect in this build: look inside test processes, then measure each knob."
         ),
     ] = False,
     affinity: Annotated[
-        str | None,
-        typer.Option("--affinity", metavar="VALUE", help="Show where Intel's OpenMP library would bind each thread."),
+        str | None, other("--affinity VALUE", "Show where Intel's OpenMP library would bind each thread.")
     ] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -63,17 +79,8 @@ def inspect(
     Measures nothing without --audit.
     """
     from tuner.job.job import prepare
-    from tuner.job.request import SearchRequest, parse_request
+    from tuner.job.parsed import parse_request
 
-    request = SearchRequest(
-        workload=spec_or_default(workload),
-        space=space,
-        batch_size=batch_size,
-        pins=pins or [],
-        objective=objective,
-        numerics=numerics,
-        python=python,
-    )
     request.workload.reject_options("--rate", kind="inspect, which measures steps")
     checked = parse_request(request, stores=False)
     if affinity is not None:
@@ -87,11 +94,10 @@ def inspect(
         raise BadInputError("--audit does not work for an ensemble", "audit its models one at a time")
     job = prepare(checked)
     job.tell_notes(lambda line: console(stderr=True).print(line, style="dim", markup=False, soft_wrap=True))
-    subject = job.subject
     if audit:
-        _audit(job, subject, json_=json_)
+        _audit(job, json_=json_)
     else:
-        _look(subject, json_=json_)
+        _look(job.subject, json_=json_)
 
 
 def _look(subject: Subject, *, json_: bool) -> None:
@@ -121,18 +127,97 @@ def _affinity(value: str, checked: ParsedRequest, *, json_: bool) -> None:
         show(inspection.binding(described))
 
 
-def _audit(job: Job, subject: Subject, *, json_: bool) -> None:
+def _audit(job: Job, *, json_: bool) -> None:
     from msgspec import structs
 
     from tuner.job.proof import prove
     from tuner.report import inspection, terminal
     from tuner.result.inspection import AuditResult
 
-    progress = console(stderr=True)
+    progress, subject = console(stderr=True), job.subject
     if not json_:
         show(terminal.host(subject), "")
-    proofs = tuple(proof.result() for proof in prove(job, notify=lambda line: progress.print(line, style="dim")))
+    proofs = tuple(prove(job, notify=lambda line: progress.print(line, style="dim")))
     if json_:
         show_json(AuditResult(**structs.asdict(subject), audit=proofs, pinned=job.seen.pinned))
     else:
         show(inspection.reach(proofs, job.seen.pinned), "", inspection.controls(proofs))
+
+
+workloads = typer.Typer(
+    help="List the shipped workloads, or show what one computes.",
+    epilog=WORKLOADS_EPILOG,
+    invoke_without_command=True,
+    cls=Group,
+    rich_markup_mode=None,
+    context_settings=SHOWN,
+)
+
+
+@workloads.callback()
+def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
+    """List the shipped workloads. No workload is run."""
+    if context.invoked_subcommand is not None:
+        return
+    from tuner.report.workload import catalogue as table
+    from tuner.report.workload import describe
+    from tuner.workload.workload import catalogue
+
+    files = catalogue()
+    if json_:
+        show_json([describe(name, file) for name, file in files.items()])
+    else:
+        show(table(files))
+
+
+@workloads.command("show", cls=Command, epilog=WORKLOADS_EPILOG)
+@takes(SearchRequest, python=PythonOption)
+def show_workload(request: SearchRequest, json_: JsonOption = False) -> None:
+    """Show what a workload computes: variables, operations, heavy operators and their average width.
+
+    The graph is traced once, by the interpreter given with --python, and cached.
+    """
+    from tuner.job.job import describe_workload
+    from tuner.report.workload import page
+
+    document = describe_workload(request)
+    if json_:
+        show_json(document)
+    else:
+        show(page(document))
+
+
+env = typer.Typer(
+    no_args_is_help=True,
+    help="Create Python environments for trials.",
+    cls=Group,
+    rich_markup_mode=None,
+    context_settings=SHOWN,
+)
+
+
+@env.command(cls=Command, epilog=ENV_EPILOG)
+def create(
+    build: Annotated[str, typer.Argument(metavar="openmp", help="Build of TensorFlow to install; only openmp so far.")],
+    folder: Annotated[Path, typer.Option("--dir", metavar="PATH", help="New or empty folder for the environment.")],
+    python: Annotated[
+        str | None, other("--python PATH", "Python to build on (default: the first suitable one found).")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Create a virtual environment with an OpenMP build of TensorFlow (intel-tensorflow 2.14, the last one).
+
+    Needs 1.3 GB of disk space and one to two minutes.
+    """
+    from tuner.job.environment import create as make
+
+    progress = console(stderr=True)
+    environment = make(build, folder, python=python, notify=lambda line: progress.print(line, style="dim"))
+    tensorflow, onednn = environment.build.tensorflow, environment.build.onednn_runtime
+    if json_:
+        from tuner.result.inspection import EnvironmentResult
+
+        show_json(EnvironmentResult(python=str(environment.python), tensorflow=tensorflow, onednn=onednn))
+    else:
+        show(f"TensorFlow {tensorflow} on {onednn} in {folder}")
+        show(f"use it with: tftune search resnet50 --python {shlex.quote(str(environment.python))}")

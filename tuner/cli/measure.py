@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, OUTPUT
 from tuner.cli.options import (
-    MARGIN_PERCENT,
+    WORKLOAD_WORDS,
     BatchOption,
     BudgetOption,
-    CheckMarginOption,
     DetailsOption,
     JsonOption,
     MarginOption,
@@ -27,11 +25,18 @@ from tuner.cli.options import (
     check_out,
     complete_setting,
     examples,
+    measuring,
+    other,
+    output,
+    parse_margin,
+    setting,
+    takes,
 )
 from tuner.cli.output import append_summary, console, show, show_json
-from tuner.cli.workload_options import spec_or_default, takes_workload
-from tuner.paths import DEFAULT_STORAGE
-from tuner.workload.spec import WorkloadSpec
+from tuner.job.request import CheckRequest, CompareRequest, NoiseRequest
+
+if TYPE_CHECKING:
+    from tuner.api.comparison import Check, Comparison
 
 NO_LONGER_HELPS = 1
 COMPARE_EPILOG = examples(
@@ -51,37 +56,26 @@ NOISE_EPILOG = examples(
 )
 
 
-@takes_workload
+@takes(
+    CompareRequest,
+    words=WORKLOAD_WORDS,
+    a=Annotated[
+        str, other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting)
+    ],
+    b=Annotated[str, other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting)],
+    time_budget=BudgetOption,
+    space=SpaceOption,
+    objective=ObjectiveOption,
+    batch_size=BatchOption,
+    numerics=NumericsOption,
+    python=PythonOption,
+    storage=StorageOption,
+    margin=MarginOption,
+    trial_timeout=TimeoutOption,
+    wait=WaitOption,
+)
 def compare(
-    workload: WorkloadSpec,
-    a: Annotated[
-        str,
-        typer.Option(
-            "--a",
-            metavar="SETTING",
-            help="A setting: knob=value,…, the name of a baseline, or a study.",
-            autocompletion=complete_setting,
-        ),
-    ],
-    b: Annotated[
-        str,
-        typer.Option(
-            "--b",
-            metavar="SETTING",
-            help="The setting to compare with --a, given in the same way.",
-            autocompletion=complete_setting,
-        ),
-    ],
-    time_budget: BudgetOption = "2m",
-    space: SpaceOption = None,
-    objective: ObjectiveOption = "throughput",
-    batch_size: BatchOption = None,
-    numerics: NumericsOption = "keep",
-    python: PythonOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    margin: MarginOption = MARGIN_PERCENT,
-    trial_timeout: TimeoutOption = "2m",
-    wait: WaitOption = False,
+    request: CompareRequest,
     details: DetailsOption = False,
     summary: SummaryOption = None,
     json_: JsonOption = False,
@@ -90,60 +84,47 @@ def compare(
 
     Knobs that you do not name keep the framework's default.
     """
-    from tuner.api.comparison import run_comparison
-    from tuner.api.progress import ComparisonShown
-    from tuner.job.request import SearchRequest
-    from tuner.report import card
-    from tuner.report.comparison import comparison
+    from tuner.api.comparison import Comparison
+    from tuner.job import compare as comparing
+    from tuner.report.progress import ComparisonShown
 
     check_out(summary, "--summary")
-    request = SearchRequest(
-        workload=workload,
-        space=space,
-        objective=objective,
-        batch_size=batch_size,
-        numerics=numerics,
-        python=python,
-        storage=storage,
-        time_budget=time_budget,
-        trial_timeout=trial_timeout,
-    )
-    events = ComparisonShown(console(stderr=True))
-    compared = run_comparison(request, a, b, margin=margin / 100, wait=wait, events=events)
+    measured = comparing.compare(request, ComparisonShown(console(stderr=True)))
+    compared = Comparison(comparing.describe(measured))
     append_summary(summary, "tftune compare", compared.card)
-    if json_:
-        show_json(compared.result)
-    else:
-        show(*([comparison(compared.result), ""] if details else []), *card.rendered(compared.card))
+    _show(compared, details=details, json_=json_)
 
 
-def check(
-    study: StudyArgument = "last",
-    instances: Annotated[
-        bool, typer.Option("--instances", help="Check the answer on several processes, instead of that on one.")
-    ] = False,
-    time_budget: BudgetOption = "2m",
-    python: PythonOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    margin: CheckMarginOption = None,
-    fail_on_undecided: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-undecided",
-            help="Exit with 1 where nothing is decided, too.",
-            rich_help_panel=OUTPUT,
+@takes(
+    CheckRequest,
+    words={},
+    study=StudyArgument,
+    instances=Annotated[bool, other("--instances", "Check the answer on several processes, instead of that on one.")],
+    time_budget=BudgetOption,
+    python=PythonOption,
+    storage=StorageOption,
+    margin=Annotated[
+        float | None,
+        setting(
+            "--margin PERCENT",
+            "Smallest difference that matters, in percent (default: the study's own).",
+            parser=parse_margin,
         ),
-    ] = False,
-    trial_timeout: Annotated[
+    ],
+    trial_timeout=Annotated[
         str | None,
-        typer.Option(
-            "--trial-timeout",
-            metavar="TIME",
-            help="Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
-            rich_help_panel=MEASUREMENT,
+        measuring(
+            "--trial-timeout TIME",
+            "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
         ),
-    ] = None,
-    wait: WaitOption = False,
+    ],
+    wait=WaitOption,
+)
+def check(
+    request: CheckRequest,
+    fail_on_undecided: Annotated[
+        bool, output("--fail-on-undecided", "Exit with 1 where nothing is decided, too.")
+    ] = False,
     details: DetailsOption = False,
     summary: SummaryOption = None,
     json_: JsonOption = False,
@@ -155,76 +136,56 @@ def check(
     undecided.
     """
     from tuner.api.comparison import Check
-    from tuner.api.progress import ComparisonShown
-    from tuner.job.check import check_study, describe
-    from tuner.report import card
-    from tuner.report.comparison import comparison
+    from tuner.job.check import check_study
+    from tuner.report.progress import ComparisonShown
     from tuner.result.comparison import NothingToCheck
 
     check_out(summary, "--summary")
-    measured = check_study(
-        study,
-        storage_url=storage,
-        python=python,
-        budget=time_budget,
-        trial_timeout=trial_timeout,
-        margin=None if margin is None else margin / 100,
-        wait=wait,
-        events=ComparisonShown(console(stderr=True)),
-        groups=instances,
-    )
-    checked = Check(describe(measured))
-    result = checked.result
+    checked = Check(check_study(request, ComparisonShown(console(stderr=True))))
     append_summary(summary, "tftune check", checked.card)
-    if json_:
-        show_json(result)
-    else:
-        tables = [] if isinstance(result, NothingToCheck) or not details else [comparison(result), ""]
-        show(*tables, *card.rendered(checked.card))
-    is_undecided = not isinstance(result, NothingToCheck) and checked.helps is None
+    _show(checked, details=details, json_=json_)
+    is_undecided = not isinstance(checked.result, NothingToCheck) and checked.helps is None
     if checked.helps is False or (fail_on_undecided and is_undecided):
         raise typer.Exit(NO_LONGER_HELPS)
 
 
-@takes_workload
-def noise(
-    workload: WorkloadSpec,
-    time_budget: BudgetOption = "90s",
-    objective: ObjectiveOption = "throughput",
-    batch_size: BatchOption = None,
-    python: PythonOption = None,
-    trial_timeout: TimeoutOption = "2m",
-    wait: WaitOption = False,
-    json_: JsonOption = False,
-) -> None:
+def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
+    """Print a comparison: its document, or its card, with `details` after its table."""
+    from tuner.report import card
+    from tuner.report.comparison import comparison
+    from tuner.result.comparison import NothingToCheck
+
+    result = compared.result
+    if json_:
+        show_json(result)
+        return
+    if details and not isinstance(result, NothingToCheck):
+        show(comparison(result), "")
+    show(*card.rendered(compared.card))
+
+
+@takes(
+    NoiseRequest,
+    words=WORKLOAD_WORDS,
+    usual="resnet50",
+    time_budget=BudgetOption,
+    objective=ObjectiveOption,
+    batch_size=BatchOption,
+    python=PythonOption,
+    trial_timeout=TimeoutOption,
+    wait=WaitOption,
+)
+def noise(request: NoiseRequest, json_: JsonOption = False) -> None:
     """Measure how noisy this machine is, by comparing the default setting with itself.
 
     Shows the smallest gain that a search with the default budget can detect here, and what else the machine did.
     """
-    from tuner.api.progress import NoiseShown
-    from tuner.job.calibration import calibrate, describe
-    from tuner.job.request import SearchRequest
-    from tuner.job.request import parse_request as understand
+    from tuner.job.calibration import calibrate
     from tuner.report.comparison import noise as table
+    from tuner.report.progress import NoiseShown
 
-    checked = understand(
-        SearchRequest(
-            workload=spec_or_default(workload),
-            objective=objective,
-            batch_size=batch_size,
-            python=python,
-            time_budget=time_budget,
-            trial_timeout=trial_timeout,
-        ),
-        stores=False,
-    )
-    calibration = calibrate(
-        checked,
-        wait=wait,
-        events=NoiseShown(console(stderr=True)),
-    )
-    document = describe(calibration)
+    report = calibrate(request, NoiseShown(console(stderr=True)))
     if json_:
-        show_json(document)
+        show_json(report)
     else:
-        show("", table(document))
+        show("", table(report))

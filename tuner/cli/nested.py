@@ -17,12 +17,12 @@ def main() -> NoReturn:
 
 
 def _search() -> int:
-    from tuner.api.progress import SearchShown
-    from tuner.api.search import run_search
-    from tuner.job.sessions import make_sessions
+    from tuner.job.run import run as search
+    from tuner.report.progress import SearchShown
+    from tuner.result.document import describe_study
 
     request = pickle.load(sys.stdin.buffer)  # from the process that has started this one
-    outcome = run_search(request, make_sessions(1, None), SearchShown(console(stderr=True)))
-    if outcome.study is not None:
-        show_json(outcome.study.result)
-    return INTERRUPTED if outcome.interrupted else 0
+    record, interrupted = search(request, SearchShown(console(stderr=True)))
+    if record is not None:
+        show_json(describe_study(record))
+    return INTERRUPTED if interrupted else 0

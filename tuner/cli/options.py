@@ -1,25 +1,31 @@
-"""Options and arguments that several commands share, with their completion."""
+"""The options of the commands, with their completion; and how a command of a request gets them, with its defaults."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS, STUDIES
+from tuner.cli.help import COMMAND, MEASUREMENT, OTHERS, OUTPUT, SETTINGS, STUDIES, WORKLOAD
 from tuner.errors import BadInputError, TunerError
 from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
-from tuner.quantity import PERCENT
+from tuner.quantity import PER_SECOND, PERCENT
+from tuner.workload.spec import WorkloadSpec
 
-MARGIN_PERCENT = 2.0
-"""The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
 _MAX_PERCENT = 50.0
 
 
 def examples(*commands: str) -> str:
     """Return the end of a help page: examples, one a line."""
     return "\n".join(["Examples:", *(f"  {command}" for command in commands)])
+
+
+# ---- completion -----------------------------------------------------------------------------------------------------
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -54,14 +60,33 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for folder in folders for name in names(folder) if name.startswith(incomplete)]
 
 
-def _margin(text: str | float) -> float:
-    """Return a margin in percent; typer's own range lets NaN through in some versions, or words it strangely."""
-    value = PERCENT.parse(text, "--margin")
-    if not 0 < value <= _MAX_PERCENT:
-        raise BadInputError(
-            f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2%"
-        )
-    return value
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the shipped workloads that begin so."""
+    from tuner.workload.workload import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def complete_framework(incomplete: str) -> list[str]:
+    """Return the frameworks that begin so."""
+    from tuner.frameworks.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """Return the devices that begin so."""
+    from tuner.devices.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def one_of(*words: str) -> Callable[[], list[str]]:
+    """Return the completion of an option that takes one of these words."""
+    return lambda: list(words)
+
+
+# ---- files that are written -----------------------------------------------------------------------------------------
 
 
 def check_out(out: Path | None, option: str = "--out") -> None:
@@ -75,12 +100,6 @@ def check_out(out: Path | None, option: str = "--out") -> None:
     check_writable(out.parent, f"give {option} a path that you can write to")
 
 
-def out_folder_option(written: str) -> Any:
-    """Return the option that names a folder for what a command also writes."""
-    help_text = f"Also write {written} to a folder."
-    return typer.Option("--out", metavar="FOLDER", help=help_text, rich_help_panel=OUTPUT)
-
-
 def make_out_folder(out: Path | None) -> None:
     """Make the folder that a command writes into; raises BadInputError where it cannot, before the work it is for."""
     if out is None:
@@ -88,6 +107,42 @@ def make_out_folder(out: Path | None) -> None:
     if out.exists() and not out.is_dir():
         raise BadInputError(f"--out {out} is a file", "give the name of a folder")
     out.mkdir(parents=True, exist_ok=True)
+
+
+# ---- options that several commands have -----------------------------------------------------------------------------
+
+
+def _of(panel: str) -> Callable[..., Any]:
+    """Return what declares an option under a panel of the help."""
+
+    def option(usage: str, text: str, complete: Callable[..., list[str]] | None = None, **others: Any) -> Any:
+        """Declare it as it is used, `--trials N`, with what it does and what completes its value."""
+        name, _, metavar = usage.partition(" ")
+        return typer.Option(
+            name, metavar=metavar or None, help=text, autocompletion=complete, rich_help_panel=panel, **others
+        )
+
+    return option
+
+
+other, setting, measuring, of_workload, of_command, of_studies, output = map(
+    _of, (OTHERS, SETTINGS, MEASUREMENT, WORKLOAD, COMMAND, STUDIES, OUTPUT)
+)
+
+
+def out_folder(written: str) -> Any:
+    """Declare the option that names a folder for what a command also writes."""
+    return output("--out FOLDER", f"Also write {written} to a folder.")
+
+
+def parse_margin(text: str | float) -> float:
+    """Return a margin in percent; typer's own range lets NaN through in some versions, or words it strangely."""
+    value = PERCENT.parse(text, "--margin")
+    if not 0 < value <= _MAX_PERCENT:
+        raise BadInputError(
+            f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2%"
+        )
+    return value
 
 
 StudyArgument = Annotated[
@@ -98,176 +153,252 @@ StudyArgument = Annotated[
 ]
 StorageOption = Annotated[
     str,
-    typer.Option(
-        "--storage",
-        metavar="FILE|URL",
+    of_studies(
+        "--storage FILE|URL",
+        "The database with the studies: an SQLite file, or the URL of another database.",
         envvar="TFTUNE_STORAGE",
         callback=storage_url,
-        help="The database with the studies: an SQLite file, or the URL of another database.",
-        rich_help_panel=STUDIES,
-    ),
-]
-PythonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--python",
-        metavar="PATH",
-        help="Python interpreter that runs the trials (default: the one that runs tftune).",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-SpaceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--space",
-        metavar="NAME|FILE",
-        help="Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
-        autocompletion=complete_space,
-        rich_help_panel=SETTINGS,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KNOB=VALUE", help="Fix a knob at one value; can be repeated.", rich_help_panel=SETTINGS
-    ),
-]
-BatchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-size",
-        metavar="N[,N…]",
-        help="Batch sizes to try, instead of the space's.",
-        rich_help_panel=SETTINGS,
-    ),
-]
-ObjectiveOption = Annotated[
-    str,
-    typer.Option(
-        "--objective",
-        metavar="throughput|latency|energy",
-        help="What to optimise: items per second, the time of a step, or the energy of an item.",
-        rich_help_panel=SETTINGS,
-    ),
-]
-NumericsOption = Annotated[
-    str,
-    typer.Option(
-        "--numerics",
-        metavar="keep|may-change",
-        help="Whether other precisions may be tried (GPUs, OpenVINO).",
-        autocompletion=lambda: ["keep", "may-change"],
-        rich_help_panel=SETTINGS,
-    ),
-]
-MarginOption = Annotated[
-    float,
-    typer.Option(
-        "--margin",
-        metavar="PERCENT",
-        parser=_margin,
-        help="Smallest difference that matters, in percent.",
-        rich_help_panel=SETTINGS,
-    ),
-]
-CheckMarginOption = Annotated[
-    float | None,
-    typer.Option(
-        "--margin",
-        metavar="PERCENT",
-        parser=_margin,
-        help="Smallest difference that matters, in percent (default: the study's own).",
-        rich_help_panel=SETTINGS,
-    ),
-]
-BudgetOption = Annotated[
-    str,
-    typer.Option(
-        "--time-budget",
-        metavar="TIME",
-        help="Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run.",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-TimeoutOption = Annotated[
-    str,
-    typer.Option(
-        "--trial-timeout",
-        metavar="TIME",
-        help="Time limit for a process to write the model, become ready, or run one slice.",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
-WaitOption = Annotated[
-    bool,
-    typer.Option(
-        "--wait",
-        help="Wait until no other tftune measures here, instead of failing.",
-        rich_help_panel=MEASUREMENT,
     ),
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option(
-        "--since",
-        metavar="DATE|DAYS",
-        help="Only studies started since a date (2026-11-01, UTC) or in the last days (30d).",
-        rich_help_panel=STUDIES,
-    ),
+    of_studies("--since DATE|DAYS", "Only studies started since a date (2026-11-01, UTC) or in the last days (30d)."),
 ]
 MachineOption = Annotated[
     str | None,
-    typer.Option(
-        "--machine",
-        metavar="ID|here",
-        help="Only studies of this machine ('here'), or of the machine with this id.",
-        rich_help_panel=STUDIES,
-    ),
+    of_studies("--machine ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
-WorkloadsOption = Annotated[
+WorkloadsOption = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
+SpaceOption = Annotated[
     str | None,
-    typer.Option(
-        "--workloads", metavar="NAME[,NAME…]", help="Only studies of these workloads.", rich_help_panel=STUDIES
+    setting(
+        "--space NAME|FILE",
+        "Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
+        complete_space,
     ),
 ]
+SetOption = Annotated[list[str] | None, setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated.")]
+BatchOption = Annotated[str | None, setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's.")]
 BatchesOption = Annotated[
     str,
-    typer.Option(
-        "--batch",
-        metavar="FROM..TO|N,N…",
-        help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
-        rich_help_panel=SETTINGS,
+    setting(
+        "--batch FROM..TO|N,N…",
+        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
     ),
 ]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="Write to a file instead of the terminal.",
-        rich_help_panel=OUTPUT,
+ObjectiveOption = Annotated[
+    str,
+    setting(
+        "--objective throughput|latency|energy",
+        "What to optimise: items per second, the time of a step, or the energy of an item.",
     ),
 ]
+NumericsOption = Annotated[
+    str,
+    setting(
+        "--numerics keep|may-change",
+        "Whether other precisions may be tried (GPUs, OpenVINO).",
+        one_of("keep", "may-change"),
+    ),
+]
+MarginOption = Annotated[
+    float, setting("--margin PERCENT", "Smallest difference that matters, in percent.", parser=parse_margin)
+]
+BudgetOption = Annotated[
+    str,
+    measuring("--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."),
+]
+PythonOption = Annotated[
+    str | None,
+    measuring("--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."),
+]
+TimeoutOption = Annotated[
+    str,
+    measuring("--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."),
+]
+WaitOption = Annotated[bool, measuring("--wait", "Wait until no other tftune measures here, instead of failing.")]
+OutOption = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
 SummaryOption = Annotated[
     Path | None,
-    typer.Option(
-        "--summary",
-        metavar="FILE",
-        help="Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY.",
-        rich_help_panel=OUTPUT,
+    output("--summary FILE", "Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY."),
+]
+DetailsOption = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
+JsonOption = Annotated[bool, output("--json", "Print one JSON document on stdout; everything else goes to stderr.")]
+FrameworkOption = Annotated[
+    str | None,
+    of_workload(
+        "--framework NAME",
+        "tensorflow, onnxruntime, openvino, tensorrt or a plugin's (default: by the file, else tensorflow)",
+        complete_framework,
+        show_default=False,
     ),
 ]
-DetailsOption = Annotated[
-    bool,
-    typer.Option(
-        "--details",
-        help="Also show the tables behind the answer.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-JsonOption = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print one JSON document on stdout; everything else goes to stderr.", rich_help_panel=OUTPUT
-    ),
-]
+MODEL_WORDS: Mapping[str, Any] = {
+    "words": Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
+            "file, a SavedModel folder, or several of these joined by + (an ensemble).",
+            autocompletion=complete_workload,
+            show_default=False,
+        ),
+    ],
+    "framework": FrameworkOption,
+    "device": Annotated[
+        str,
+        of_workload(
+            "--device cpu|gpu[:N]",
+            "Device: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or a plugin's.",
+            complete_device,
+        ),
+    ],
+    "mode": Annotated[
+        str,
+        of_workload(
+            "--mode inference|training",
+            "Inference, or training (forward, backward, optimizer step).",
+            one_of("inference", "training"),
+        ),
+    ],
+    "params": Annotated[
+        list[str] | None, of_workload("--param NAME=VALUE", "Set a parameter of the workload; can be repeated.")
+    ],
+    "execution": Annotated[
+        str,
+        of_workload(
+            "--execution graph|eager|xla",
+            "Run the model as a graph, operator by operator (eager), or compiled by XLA.",
+            one_of("graph", "eager", "xla"),
+        ),
+    ],
+    "signature": Annotated[str | None, of_workload("--signature NAME", "Signature of the SavedModel to run.")],
+    "tags": Annotated[str | None, of_workload("--tags TAG,TAG…", "Tags of the SavedModel's graph, e.g. serve,gpu.")],
+    "op_libraries": Annotated[
+        list[str] | None,
+        of_workload(
+            "--op-library FILE|MODULE",
+            "Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
+        ),
+    ],
+    "input_shapes": Annotated[
+        list[str] | None,
+        of_workload(
+            "--input-shape NAME=N,N…",
+            "Sizes that the model leaves open, without the batch (224,224,3) or with it (100,batch,80).",
+        ),
+    ],
+    "input_ranges": Annotated[
+        list[str] | None,
+        of_workload("--input-range NAME=LOW:HIGH", "Range of random values, HIGH excluded."),
+    ],
+    "inputs": Annotated[
+        list[str] | None,
+        of_workload(
+            "--input NAME=VALUE|FILE",
+            "What an input holds: training=false, x=items.npy, text=lines.jsonl, image_bytes=photo.jpg.",
+        ),
+    ],
+    "name": Annotated[str | None, of_workload("--name NAME", "Name of the workload (default: its file name).")],
+    "feed": Annotated[
+        str | None,
+        of_workload(
+            "--feed host|device",
+            "On a GPU: copy the inputs there in each step, as a server does (host, the default), or not.",
+            one_of("host", "device"),
+        ),
+    ],
+}
+"""What names a model: fields of `WorkloadSpec`."""
+WORKLOAD_WORDS: Mapping[str, Any] = {
+    **MODEL_WORDS,
+    "metric_regex": Annotated[
+        str | None,
+        of_command(
+            "--metric-regex REGEX",
+            "Measure the command given after --. One group of the pattern captures the number that the command prints.",
+        ),
+    ],
+    "minimize": Annotated[bool, of_command("--minimize", "A smaller number is better.")],
+    "rate": Annotated[
+        float | None,
+        of_workload(
+            "--rate R",
+            "Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), and "
+            "minimise the mean time to the answer, the wait in the queue included.",
+            parser=lambda text: PER_SECOND.parse(text, "--rate"),
+        ),
+    ],
+}
+"""What names a model, or a user's command."""
+
+
+# ---- the request of a command ---------------------------------------------------------------------------------------
+
+CliFunction = Callable[..., Any]
+
+
+def takes(
+    request_type: type[Any], *, words: Mapping[str, Any] = MODEL_WORDS, usual: str = "", **options: Any
+) -> Callable[[CliFunction], CliFunction]:
+    """Return what makes a command of a function of a `request`: its options are these fields of it, and its defaults.
+
+    `words` are the options that name the request's workload, and `usual` is the one that is meant where none is named.
+    Options of the function's own come after those of the request.
+    """
+    flags = {_flag(option) for option in options.values()}
+    of_workload = {name: option for name, option in words.items() if _flag(option) not in flags}
+
+    def command(function: CliFunction) -> CliFunction:
+        named = _parameters(WorkloadSpec, of_workload)
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        # What is specific to the command comes before what all have in common.
+        parameters = [*named[:1], *_parameters(request_type, options), *own, *named[1:]]
+
+        @functools.wraps(function)
+        def wrapped(**arguments: Any) -> Any:
+            values = _asked(arguments, options)
+            if words:
+                spec = WorkloadSpec(**_asked(arguments, of_workload))
+                is_named = spec.words or spec.metric_regex is not None or not usual
+                values["workload"] = spec if is_named else replace(spec, words=(usual,))
+            return function(request_type(**values), **arguments)
+
+        vars(wrapped)["__signature__"] = inspect.Signature(parameters)
+        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+        del wrapped.__wrapped__  # or typer would look at the signature of the function itself
+        return wrapped
+
+    return command
+
+
+def _flag(option: Any) -> str:
+    """Return the name of an option, such as --rate."""
+    return str(option.__metadata__[0].default)
+
+
+def _parameters(of: type[Any], options: Mapping[str, Any]) -> list[inspect.Parameter]:
+    """Return the parameters of options that are fields of a type, with its defaults."""
+    defaults = {each.name: _typed(each.name, each.default) for each in fields(of)}
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=defaults[name])
+        for name, option in options.items()
+    ]
+
+
+def _typed(name: str, default: Any) -> Any:
+    """Return the default of a field as that of an option: a margin in percent, None for an empty list."""
+    if default is MISSING:
+        return inspect.Parameter.empty
+    return None if default == () else 100 * default if name == "margin" and default is not None else default
+
+
+def _asked(arguments: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the values of options out of the arguments of a command; what was not typed is left out."""
+    values = {name: arguments.pop(name) for name in options}
+    if values.get("margin") is not None:
+        values["margin"] /= 100
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None
+    }

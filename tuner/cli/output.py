@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from tuner.api.shown import Tabled
     from tuner.report.card import Card
-
 
 T = TypeVar("T")
 _PIPED_WIDTH = 200
@@ -79,10 +79,27 @@ def show_json(document: object) -> None:
     sys.stdout.write(json_text(document))
 
 
+def show_result(shown: Tabled, name: str, out: Path | None, *, json_: bool, **page: int) -> None:
+    """Write a result, called `name`, into a folder if there is one, with its table and its pictures; and print it.
+
+    In this order: whoever reads what is printed may go away.
+    """
+    if out is not None:
+        for file, text in {f"{name}.json": json_text(shown.result), **shown.files()}.items():
+            if text is None:
+                (out / file).unlink(missing_ok=True)  # of an earlier run, which had something to draw
+            else:
+                (out / file).write_text(text, encoding="utf-8")
+    if json_:
+        show_json(shown.result)
+    else:
+        show(*shown.page(**page))
+
+
 def append_summary(path: Path | None, title: str, card: Card) -> None:
     """Append a card to a file as Markdown, as the summary of a job in CI; nothing without a file."""
-    from tuner.report import cardpage
+    from tuner.report import pages
 
     if path is not None:
         with path.open("a", encoding="utf-8") as file:
-            file.write("\n".join([f"### {title}", "", *cardpage.markdown(card), "", ""]))
+            file.write("\n".join([f"### {title}", "", *pages.card_markdown(card), "", ""]))

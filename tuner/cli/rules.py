@@ -1,4 +1,4 @@
-"""The command `rules`: what many studies say together, on one screen or as a page."""
+"""The commands `rules` and `recommend`: what many studies say together, and a setting from that in seconds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import OUTPUT, STUDIES
 from tuner.cli.options import (
+    BudgetOption,
+    DetailsOption,
     JsonOption,
     MachineOption,
+    PythonOption,
     SinceOption,
     StorageOption,
+    WaitOption,
     WorkloadsOption,
     check_out,
     examples,
+    measuring,
+    of_studies,
+    output,
+    setting,
+    takes,
 )
 from tuner.cli.output import console, json_text, show, show_json
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, TunerError, unknown_name
+from tuner.job.request import RecommendRequest
 from tuner.paths import DEFAULT_STORAGE, check_writable
 
 if TYPE_CHECKING:
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
 
     from tuner.api.rules import Rules
 
-EPILOG = examples(
+RULES_EPILOG = examples(
     "tftune rules",
     "tftune rules --rules shipped",
     "tftune rules --details",
@@ -36,78 +45,54 @@ EPILOG = examples(
     "tftune rules --machine here --workloads resnet50,mlp",
     "tftune rules --simulated",
 )
+RECOMMEND_EPILOG = examples(
+    "tftune recommend resnet50",
+    "tftune recommend bert-base --mode training --format k8s",
+    "tftune recommend ./mine.py --verify",
+    "tftune recommend resnet50 --python .openmp/bin/python --batch --json",
+)
 FORMATS = ("text", "md", "html", "json")
 
 
 def rules(
     details: Annotated[
-        bool,
-        typer.Option(
-            "--details",
-            help="Also show the evidence of each rule, and the tests on held-out studies.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, output("--details", "Also show the evidence of each rule, and the tests on held-out studies.")
     ] = False,
     format_: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="text|md|html|json",
-            help="Output format: for a terminal, a wiki, a browser or a program.",
-            rich_help_panel=OUTPUT,
-        ),
+        output("--format text|md|html|json", "Output format: for a terminal, a wiki, a browser or a program."),
     ] = "text",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write to a file; the pictures of a Markdown page are written next to it.",
-            rich_help_panel=OUTPUT,
-        ),
+        output("--out FILE", "Write to a file; the pictures of a Markdown page are written next to it."),
     ] = None,
     save: Annotated[
         bool,
-        typer.Option(
-            "--save",
-            help="Save the rules in results/tftune-rules.json, where recommend and search look for them.",
-            rich_help_panel=OUTPUT,
-        ),
+        output("--save", "Save the rules in results/tftune-rules.json, where recommend and search look for them."),
     ] = False,
     rules_file: Annotated[
         Path | None,
-        typer.Option(
-            "--rules",
-            metavar="FILE|shipped",
-            help="Show the rules of a file, or the shipped ones, and learn none.",
-            rich_help_panel=STUDIES,
-        ),
+        of_studies("--rules FILE|shipped", "Show the rules of a file, or the shipped ones, and learn none."),
     ] = None,
     device: Annotated[
         str,
-        typer.Option(
-            "--device",
-            metavar="cpu|gpu",
-            help="Kind of device whose studies are learned from; each kind has rules of its own.",
-            rich_help_panel=STUDIES,
+        of_studies(
+            "--device cpu|gpu", "Kind of device whose studies are learned from; each kind has rules of its own."
         ),
     ] = "cpu",
     simulated: Annotated[
         bool,
-        typer.Option(
+        of_studies(
             "--simulated",
-            help="Learn nothing from studies: show which rules simulations suggest for machines of 2 to 128 cores, and "
-            "what would test them. Needs profiles: tftune predict.",
-            rich_help_panel=STUDIES,
+            "Learn nothing from studies: show which rules simulations suggest for machines of 2 to 128 cores, and what "
+            "would test them. Needs profiles: tftune predict.",
         ),
     ] = False,
     profiles: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
-            rich_help_panel=STUDIES,
+        of_studies(
+            "--profile FILE",
+            "With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
         ),
     ] = None,
     since: SinceOption = None,
@@ -202,10 +187,8 @@ def _show_simulated(profiles: list[Path], out: Path | None, *, as_json: bool) ->
     check_out(out)
     progress = console(stderr=True)
     result = simulated_rules(profiles, notify=lambda line: progress.print(line, style="dim", soft_wrap=True))
-    if as_json and out is not None:
-        out.write_text(json_text(result), encoding="utf-8")
-    elif as_json:
-        show_json(result)
+    if as_json:
+        _write(json_text(result), out)
     elif out is not None:
         _write_text([*hypotheses.rendered(result)], out)
     else:
@@ -222,11 +205,7 @@ def _write_text(parts: list[RenderableType], out: Path) -> None:
 def _write_page(rules: Rules, format_: str, out: Path | None) -> None:
     """Write rules as Markdown, HTML or JSON; pictures of Markdown lie beside its file."""
     if format_ == "json":
-        import json
-
-        from msgspec import to_builtins
-
-        text = json.dumps(to_builtins(rules.rule_set), indent=2, allow_nan=False) + "\n"
+        text = json_text(rules.rule_set)
     elif format_ == "html":
         text = rules.html()
     elif out is None:
@@ -237,7 +216,70 @@ def _write_page(rules: Rules, format_: str, out: Path | None) -> None:
         text = rules.markdown(files)
         for name, file_name in files.items():
             out.with_name(file_name).write_text(pictures[name] + "\n", encoding="utf-8")
+    _write(text, out)
+
+
+def _write(text: str, out: Path | None) -> None:
+    """Write a text to a file, or to stdout where there is none."""
     if out is None:
         sys.stdout.write(text)
     else:
         out.write_text(text, encoding="utf-8")
+
+
+@takes(
+    RecommendRequest,
+    batch_size=Annotated[int | None, setting("--batch-size N", "Batch size that you run with.", min=1)],
+    python=PythonOption,
+    rules=Annotated[
+        str | None,
+        setting(
+            "--rules FILE|shipped",
+            "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
+        ),
+    ],
+    batch=Annotated[bool, setting("--batch", "Also apply the rules on batch sizes, not only those on threads.")],
+    verify=Annotated[
+        bool, measuring("--verify", "Also measure the setting against the default, like `tftune compare`.")
+    ],
+    time_budget=BudgetOption,
+    wait=WaitOption,
+)
+def recommend(
+    request: RecommendRequest,
+    format_: Annotated[
+        str | None,
+        output(
+            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
+            "Print only what applies the setting, in this format.",
+        ),
+    ] = None,
+    details: DetailsOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Recommend a setting in seconds, without running trials, from rules learned on other workloads."""
+    from tuner.api.rules import run_recommendation
+    from tuner.report import advice
+    from tuner.report.card import rendered
+    from tuner.report.emit import Format
+    from tuner.report.progress import VerificationShown
+
+    if format_ is not None and format_ not in list(Format):
+        raise unknown_name("format", format_, list(Format))
+    recommendation = run_recommendation(request, VerificationShown(console(stderr=True)))
+    result = recommendation.result
+    if json_:
+        show_json(result)
+        if recommendation.is_slower:
+            raise typer.Exit(TunerError.exit_code)
+        return
+    card = rendered(recommendation.card)
+    if format_ is None:
+        show(*([*advice.details(result), ""] if details else []), *card)
+    elif result.verified is not None:
+        for line in card:
+            console(stderr=True).print(line, soft_wrap=True)
+    if recommendation.is_slower:
+        raise TunerError("the recommended setting is slower than the default here", "keep the default")
+    if format_ is not None:
+        sys.stdout.write(recommendation.emit(format_))

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, SETTINGS, STUDIES
 from tuner.cli.options import (
-    MARGIN_PERCENT,
+    WORKLOAD_WORDS,
     BatchOption,
     DetailsOption,
     JsonOption,
@@ -23,15 +22,18 @@ from tuner.cli.options import (
     TimeoutOption,
     check_out,
     examples,
+    measuring,
+    of_studies,
+    setting,
+    takes,
 )
 from tuner.cli.output import append_summary, console, show, show_json
-from tuner.cli.workload_options import takes_workload
 from tuner.errors import TunerError
-from tuner.paths import DEFAULT_STORAGE
-from tuner.workload.spec import WorkloadSpec
+from tuner.job.request import SearchRequest
 
 if TYPE_CHECKING:
     from tuner.api.study import Study
+    from tuner.study.record import Record
 
 INTERRUPTED = 130
 EPILOG = examples(
@@ -47,133 +49,59 @@ EPILOG = examples(
 )
 
 
-@takes_workload
-def search(
-    workload: WorkloadSpec,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            "--trials",
-            metavar="N",
-            help="Stop when the study has N trials.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    time_budget: Annotated[
+@takes(
+    SearchRequest,
+    words=WORKLOAD_WORDS,
+    trials=Annotated[int | None, measuring("--trials N", "Stop when the study has N trials.")],
+    time_budget=Annotated[
         str | None,
-        typer.Option(
-            "--time-budget",
-            metavar="TIME",
-            help="Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
-            rich_help_panel=MEASUREMENT,
+        measuring(
+            "--time-budget TIME",
+            "Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
         ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            min=0,
-            help="Random seed of the sampler and of the order of the finals.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0,
-    space: SpaceOption = None,
-    objective: ObjectiveOption = "throughput",
-    batch_size: BatchOption = None,
-    pins: SetOption = None,
-    python: PythonOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    margin: MarginOption = MARGIN_PERCENT,
-    max_p99: Annotated[
-        str | None,
-        typer.Option(
-            "--max-p99",
-            metavar="TIME",
-            help="Longest p99 of a step to accept: 50ms, or 50.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            "--max-memory",
-            metavar="SIZE",
-            help="Most memory of a process to accept, e.g. 2GiB.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
-    max_power: Annotated[
-        str | None,
-        typer.Option(
-            "--max-power",
-            metavar="WATTS",
-            help="Highest mean power of the device: 250W, or 250.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
-    numerics: NumericsOption = "keep",
-    trial_timeout: TimeoutOption = "2m",
-    instances: Annotated[
-        bool,
-        typer.Option(
-            "--instances/--no-instances",
-            help="Whether to try several processes side by side, too.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = True,
-    predict: Annotated[
+    ],
+    seed=Annotated[int, measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0)],
+    space=SpaceOption,
+    objective=ObjectiveOption,
+    batch_size=BatchOption,
+    pins=SetOption,
+    python=PythonOption,
+    storage=StorageOption,
+    margin=MarginOption,
+    max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50.")],
+    max_memory=Annotated[str | None, setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB.")],
+    max_power_w=Annotated[str | None, setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250.")],
+    numerics=NumericsOption,
+    trial_timeout=TimeoutOption,
+    instances=Annotated[
+        bool, setting("--instances/--no-instances", "Whether to try several processes side by side, too.")
+    ],
+    predict=Annotated[
         bool | None,
-        typer.Option(
+        measuring(
             "--predict/--no-predict",
-            help="Begin with predictions (default: from 10m or 8 cores on).",
-            rich_help_panel=MEASUREMENT,
+            "Begin with predictions (default: from 10m or 8 cores on).",
             show_default=False,
         ),
-    ] = None,
-    sessions: Annotated[
-        int,
-        typer.Option(
-            "--sessions",
-            metavar="N",
-            min=1,
-            help="Measure the result again at other times: N sessions in total.",
-            rich_help_panel=MEASUREMENT,
+    ],
+    new=Annotated[bool, of_studies("--new", "Start a new study instead of continuing the last one.")],
+    wait=Annotated[bool, measuring("--wait", "Wait until no other tftune measures here.")],
+    launcher=Annotated[
+        str,
+        measuring(
+            "--launcher fork|fresh",
+            "Fork trials from a process that has imported the framework, or start each afresh.",
         ),
+    ],
+)
+def search(
+    request: SearchRequest,
+    sessions: Annotated[
+        int, measuring("--sessions N", "Measure the result again at other times: N sessions in total.", min=1)
     ] = 1,
     every: Annotated[
-        str | None,
-        typer.Option(
-            "--every",
-            metavar="TIME",
-            help="Time from the start of one session to the next (default: 2h).",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str | None, measuring("--every TIME", "Time from the start of one session to the next (default: 2h).")
     ] = None,
-    new: Annotated[
-        bool,
-        typer.Option(
-            "--new",
-            help="Start a new study instead of continuing the last one.",
-            rich_help_panel=STUDIES,
-        ),
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait",
-            help="Wait until no other tftune measures here.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = False,
-    launcher: Annotated[
-        str,
-        typer.Option(
-            "--launcher",
-            metavar="fork|fresh",
-            help="Fork trials from a process that has imported the framework, or start each afresh.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "fork",
     details: DetailsOption = False,
     summary: SummaryOption = None,
     json_: JsonOption = False,
@@ -182,46 +110,25 @@ def search(
 
     Running the same command again continues the study. Finished trials are saved at once: Ctrl-C loses nothing.
     """
-    from tuner.api.progress import SearchShown
-    from tuner.api.search import run_search
-    from tuner.job.request import SearchRequest
-    from tuner.job.sessions import make_sessions
+    from tuner.api.study import Study
+    from tuner.job.sessions import make_sessions, run_sessions
+    from tuner.report.progress import SearchShown
 
     check_out(summary, "--summary")
     planned = make_sessions(sessions, every)
-    request = SearchRequest(
-        workload=workload,
-        trials=trials,
-        time_budget=time_budget,
-        seed=seed,
-        space=space,
-        objective=objective,
-        batch_size=batch_size,
-        pins=pins or [],
-        python=python,
-        storage=storage,
-        margin=margin / 100,
-        max_p99_ms=max_p99,
-        max_memory=max_memory,
-        max_power_w=max_power,
-        numerics=numerics,
-        trial_timeout=trial_timeout,
-        new=new,
-        wait=wait,
-        launcher=launcher,
-        instances=instances,
-        predict=predict,
-    )
 
-    def report(study: Study | None) -> None:
-        _report(study, details=details, json_=json_)
+    def report(record: Record) -> None:
+        _report(Study.of(record, request.storage), details=details, json_=json_)
 
     # In JSON there is one document, and it comes last.
     after_first = (lambda _: None) if json_ else report
-    outcome = run_search(request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first)
-    report(outcome.study)
-    if outcome.study is not None:
-        append_summary(summary, f"tftune search {outcome.study.result.workload.name}", outcome.study.card)
+    outcome = run_sessions(
+        request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first
+    )
+    study = None if outcome.record is None else Study.of(outcome.record, request.storage)
+    _report(study, details=details, json_=json_)
+    if study is not None:
+        append_summary(summary, f"tftune search {study.result.workload.name}", study.card)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
     if outcome.failed:
@@ -232,11 +139,8 @@ def _report(study: Study | None, *, details: bool, json_: bool) -> None:
     from tuner.report import card, verdicts
     from tuner.result.study import NoStudyResult
 
-    if study is None:
-        if json_:
-            show_json(NoStudyResult())
-    elif json_:
-        show_json(study.result)
-    else:
+    if json_:
+        show_json(NoStudyResult() if study is None else study.result)
+    elif study is not None:
         shown_details = ["", *verdicts.details(study.result)] if details else []
         show(*shown_details, "", *card.rendered(study.card))

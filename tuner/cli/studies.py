@@ -1,8 +1,10 @@
-"""The commands `list` and `show`: what is in a storage already; and `schema`, what documents look like."""
+"""The commands on what a storage has: `list`, `show`, `report`, `import` and `export`; `schema`, how documents look."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -11,13 +13,17 @@ from tuner.cli.options import (
     DetailsOption,
     JsonOption,
     MachineOption,
+    OutOption,
     SinceOption,
     StorageOption,
     StudyArgument,
     WorkloadsOption,
+    check_out,
     examples,
+    output,
 )
-from tuner.cli.output import print_skipped, progress, show, show_json
+from tuner.cli.output import console, print_skipped, progress, show, show_json
+from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, FILE_URL
 
 if TYPE_CHECKING:
@@ -35,6 +41,20 @@ SHOW_EPILOG = examples(
     "tftune show last",
     "tftune show last --details",
     "tftune show resnet50 --json",
+)
+REPORT_EPILOG = examples(
+    "tftune report last --open",
+    "tftune report resnet50 --out resnet50.html",
+    "tftune report --format md",
+)
+IMPORT_EPILOG = examples(
+    "tftune import ../other/results/tftune.db",
+    "tftune import postgresql://host/team",
+)
+EXPORT_EPILOG = examples(
+    "tftune export > trials.csv",
+    "tftune export --what studies --format parquet --out studies.parquet",
+    "tftune export --workloads resnet50,mlp --since 30d > trials.csv",
 )
 SCHEMA_EPILOG = examples(
     "tftune schema show",
@@ -102,6 +122,110 @@ def show_study(
             "",
         )
     show(*card.rendered(loaded.card))
+
+
+def report(
+    study: StudyArgument = "last",
+    format_: Annotated[
+        str, output("--format html|md", "A file for a browser, or Markdown for a pull request.")
+    ] = "html",
+    out: Annotated[
+        Path | None, output("--out FILE", "File to write (default: STUDY.html; Markdown goes to stdout).")
+    ] = None,
+    open_: Annotated[bool, output("--open", "Show the page in the browser.")] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""
+    from tuner.api.study import REPORT_FORMATS, load_study
+
+    if format_ not in REPORT_FORMATS:
+        raise unknown_name("format", format_, REPORT_FORMATS)
+    if open_ and format_ != "html":
+        raise BadInputError("--open needs --format html", "leave --format out")
+    check_out(out)
+    loaded = load_study(study, storage)
+    text = loaded.report(format_)
+    if out is None and format_ == "md":
+        sys.stdout.write(text)
+        return
+    path = Path(f"{loaded.name.replace('/', '-')}.html") if out is None else out
+    check_out(path)
+    path.write_text(text, encoding="utf-8")
+    show(str(path))
+    if open_:
+        _open(path)
+
+
+def _open(path: Path) -> None:
+    """Show a file in the user's browser; raises BadInputError where there is none."""
+    import webbrowser
+
+    try:
+        is_shown = webbrowser.get().open(path.absolute().as_uri())
+    except webbrowser.Error:
+        is_shown = False
+    if not is_shown:
+        raise BadInputError(f"no browser was found to show {path}", "open the file yourself")
+
+
+def import_studies(
+    source: Annotated[str, typer.Argument(metavar="STORAGE", help="File or URL of the storage to copy from.")],
+    storage: StorageOption = DEFAULT_STORAGE,
+    json_: JsonOption = False,
+) -> None:
+    """Copy the studies of another storage into this one.
+
+    Running it again copies only what is new.
+    """
+    from tuner.job.merge import merge
+    from tuner.study.storage import storage_errors
+
+    merged = []
+    with storage_errors():
+        for each in merge(source, storage, waiting=lambda line: console(stderr=True).print(f"waiting: {line}")):
+            merged.append(each)
+            if not json_ and each.what != "known":
+                name = each.source if each.study in (each.source, None) else f"{each.source} as {each.study}"
+                show(f"{name}: {each.what}")
+    if json_:
+        show_json(merged)
+    else:
+        n = {what: sum(each.what == what for each in merged) for what in ("new", "newer", "known")}
+        left_out = len(merged) - sum(n.values())
+        left_out_note = f", {left_out} skipped" if left_out else ""
+        show(f"{n['new']} new, {n['newer']} updated, {n['known']} already here{left_out_note}")
+
+
+def export(
+    what: Annotated[str, output("--what trials|studies", "One row per trial, or one row per study.")] = "trials",
+    format_: Annotated[str, output("--format csv|json|parquet", "Parquet needs pyarrow.")] = "csv",
+    out: OutOption = None,
+    since: SinceOption = None,
+    machine: MachineOption = None,
+    workloads: WorkloadsOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Export the studies as a table for other programs."""
+    from tuner.job.selection import Selection
+    from tuner.report import frame
+    from tuner.result.document import describe_study
+    from tuner.study.storage import first_search
+
+    if what not in frame.KINDS:
+        raise unknown_name("kind of row", what, frame.KINDS)
+    if format_ not in frame.FORMATS:
+        raise unknown_name("format", format_, frame.FORMATS)
+    check_out(out)
+    selection = Selection(since=since, machine=machine, workloads=workloads)
+    results = described(storage, describe_study, selection)
+    if not results and selection.filters:
+        raise BadInputError(f"no study in {storage} passes these filters", "change them; `tftune list` shows all")
+    if not results:
+        raise BadInputError(f"no studies in {storage}", f"start with: {first_search(storage)}")
+    table = frame.trials(results) if what == "trials" else frame.studies(results)
+    text = frame.write(table, format_, out)
+    if text is not None:
+        sys.stdout.write(text)
 
 
 def schema(

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, OUTPUT
-from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption, examples
+from tuner.cli.options import (
+    JsonOption,
+    SpaceOption,
+    StorageOption,
+    TimeoutOption,
+    complete_device,
+    complete_framework,
+    examples,
+    measuring,
+    other,
+    output,
+    takes,
+)
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
-from tuner.cli.workload_options import complete_device, complete_framework
-from tuner.frameworks import registry
-from tuner.paths import DEFAULT_STORAGE
+from tuner.job.request import SuiteRequest
 
 if TYPE_CHECKING:
     from tuner.job.suite import FinishedCase, Suite
@@ -27,95 +36,54 @@ EPILOG = examples(
 )
 
 
+@takes(
+    SuiteRequest,
+    words={},
+    workloads=Annotated[
+        str,
+        other(
+            "--workloads NAME[,NAME…]",
+            "Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
+        ),
+    ],
+    modes=Annotated[str, other("--modes MODE[,MODE]", "inference, training, or both.")],
+    cpus=Annotated[
+        str | None,
+        other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
+    ],
+    cpu_quotas=Annotated[
+        str | None,
+        other("--cpu-quota N[,N…]", "CPU quotas to search under, set by a cgroup, as in a container."),
+    ],
+    framework=Annotated[
+        str,
+        other(
+            "--framework NAME",
+            "Framework to run: tensorflow, onnxruntime, openvino, tensorrt, or a plugin's.",
+            complete_framework,
+        ),
+    ],
+    device=Annotated[
+        str,
+        other(
+            "--device cpu|gpu[:N]",
+            "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
+            complete_device,
+        ),
+    ],
+    pythons=Annotated[
+        list[str] | None, measuring("--python PATH", "Python interpreter with the framework; can be repeated.")
+    ],
+    space=SpaceOption,
+    time_budget=Annotated[str, measuring("--time-budget TIME", "Time budget of each search.")],
+    stop_after=Annotated[str | None, measuring("--stop-after TIME", "Start no further search after this time.")],
+    seed=Annotated[int, measuring("--seed N", "Random seed of each search.", min=0)],
+    storage=StorageOption,
+    trial_timeout=TimeoutOption,
+)
 def suite(
-    workloads: Annotated[
-        str,
-        typer.Option(
-            "--workloads",
-            metavar="NAME[,NAME…]",
-            help="Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
-        ),
-    ] = "all",
-    modes: Annotated[
-        str, typer.Option("--modes", metavar="MODE[,MODE]", help="inference, training, or both.")
-    ] = "inference",
-    cpus: Annotated[
-        str | None,
-        typer.Option(
-            "--cpus",
-            metavar="N[,N…]",
-            help="Numbers of CPUs to search on, set by an affinity mask (default: all CPUs).",
-        ),
-    ] = None,
-    cpu_quota: Annotated[
-        str | None,
-        typer.Option(
-            "--cpu-quota", metavar="N[,N…]", help="CPU quotas to search under, set by a cgroup, as in a container."
-        ),
-    ] = None,
-    framework: Annotated[
-        str,
-        typer.Option(
-            "--framework",
-            metavar="NAME",
-            help="Framework to run: tensorflow, onnxruntime, openvino, tensorrt, or a plugin's.",
-            autocompletion=complete_framework,
-        ),
-    ] = registry.DEFAULT,
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            metavar="cpu|gpu[:N]",
-            help="Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
-            autocompletion=complete_device,
-        ),
-    ] = "cpu",
-    pythons: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--python",
-            metavar="PATH",
-            help="Python interpreter with the framework; can be repeated.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    space: SpaceOption = None,
-    time_budget: Annotated[
-        str,
-        typer.Option(
-            "--time-budget",
-            metavar="TIME",
-            help="Time budget of each search.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = "5m",
-    stop_after: Annotated[
-        str | None,
-        typer.Option(
-            "--stop-after", metavar="TIME", help="Start no further search after this time.", rich_help_panel=MEASUREMENT
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="Random seed of each search.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 0,
-    storage: StorageOption = DEFAULT_STORAGE,
-    trial_timeout: TimeoutOption = "2m",
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show what would run, without running it.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    request: SuiteRequest,
+    dry_run: Annotated[bool, output("--dry-run", "Show what would run, without running it.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Run one search for each combination of workload, mode, machine shape and framework build.
@@ -127,23 +95,7 @@ def suite(
     from tuner.report import studylist
     from tuner.result.inspection import SuiteResult
 
-    planned = suites.plan(
-        suites.SuiteRequest(
-            workloads=workloads,
-            modes=modes,
-            framework=framework,
-            device=device,
-            cpus=cpus,
-            cpu_quotas=cpu_quota,
-            pythons=pythons or (),
-            space=space,
-            time_budget=time_budget,
-            stop_after=stop_after,
-            seed=seed,
-            storage=storage,
-            trial_timeout=trial_timeout,
-        )
-    )
+    planned = suites.plan(request)
     done: list[FinishedCase] = []
     if not dry_run:
         on_start, on_end = _progress(planned)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec import convert
 
 from tuner.errors import TunerError
 from tuner.job.events import NoiseEvents
-from tuner.job.feasible import feasible
-from tuner.job.job import prepare
-from tuner.job.request import ParsedRequest
+from tuner.job.job import feasible, prepare
+from tuner.job.parsed import parse_request
+from tuner.job.request import NoiseRequest
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.countdown import Countdown
+from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, ReferenceLost, estimate_noise, log_ratios, run_pair, slice_sd
 from tuner.measure.passes import Live
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
@@ -27,7 +27,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate, estimate
-from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
@@ -38,38 +37,11 @@ PAIR_S = 10.0
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """What was found: pairs of new processes, each pair's own ratio, and the noise that they show together.
-
-    `floor` is what A against A stays below in finals of the default budget, and `detectable_gain` the smallest gain
-    that these find in 90 % of cases, both as ratios minus 1; `unpaired_sd` what a slice scatters by where nothing is
-    paired.
-    """
-
-    noise: Noise
-    pair_ratios: list[Estimate]
-    unpaired_sd: float
-    floor: float
-    detectable_gain: float
-    rounds: int
-    conditions: Conditions
-    pairs: list[Pair]
-    inputs: tuple[InputFacts, ...] = ()
-    """What tftune feeds to the models."""
-    input_warnings: Sequence[MeasurementWarning] = ()
-
-
-def calibrate(
-    checked: ParsedRequest,
-    *,
-    wait: bool,
-    events: NoiseEvents,
-) -> Calibration:
+def calibrate(request: NoiseRequest, events: NoiseEvents) -> NoiseReport:
     """Measure A against A in fresh pairs until the budget ends."""
+    checked = parse_request(request, stores=False)
     pairs: list[Pair] = []
-    ratios: list[Estimate] = []
-    with machine_lock(wait=wait, on_wait=events.waiting):
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
         job = feasible(prepare(checked), checked, notify=events.notice)
         job.device.check_idle()
         events.prepared(job)
@@ -86,22 +58,59 @@ def calibrate(
             began_s = countdown.elapsed_s()
             pairs.append(_pair(launcher, default, job.slice_s))
             longest_s = max(longest_s, countdown.elapsed_s() - began_s)
-            batch_sizes = (setting.batch_size, setting.batch_size)
-            ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
-            events.pair_ended(len(pairs), ratios[-1])
+            events.pair_ended(len(pairs), _ratio(pairs[-1], job.objective, setting.batch_size))
         conditions = job.seen.added_to(watch.conditions())
-    noise, slices = estimate_noise(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices_per_round
-    return Calibration(
-        noise=noise,
-        pair_ratios=ratios,
-        unpaired_sd=slice_sd(pairs, job.objective, batch_size=setting.batch_size),
-        floor=noise.floor(rounds=TYPICAL_ROUNDS, slices=slices),
-        detectable_gain=noise.detectable_gain(rounds=TYPICAL_ROUNDS, slices=slices, margin=MARGIN),
-        rounds=TYPICAL_ROUNDS,
+    return noise_report(
+        pairs,
+        job.objective,
+        batch_size=setting.batch_size,
         conditions=conditions,
-        pairs=pairs,
         inputs=job.inputs,
         input_warnings=job.input_warnings,
+    )
+
+
+def _ratio(pair: Pair, objective: Objective, batch_size: int) -> Estimate:
+    return estimate(log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)))
+
+
+def noise_report(
+    pairs: Sequence[Pair],
+    objective: Objective,
+    *,
+    batch_size: int,
+    conditions: Conditions,
+    inputs: tuple[InputFacts, ...] = (),
+    input_warnings: Sequence[MeasurementWarning] = (),
+) -> NoiseReport:
+    """Return what pairs of new processes of one setting show: the noise, and what finals of the default budget can.
+
+    Equal settings differ by less than the floor there, and the smallest detectable gain is found in 90 % of cases.
+    """
+    noise, slices = estimate_noise(pairs, objective, batch_size=batch_size), FinalsPlan().slices_per_round
+    floor = noise.floor(rounds=TYPICAL_ROUNDS, slices=slices)
+    ratios = [_ratio(pair, objective, batch_size) for pair in pairs]
+    warnings = merge(
+        input_warnings,
+        condition_warnings(conditions),
+        evidence.noise_warnings(noise, floor),
+        evidence.pair_warnings(pairs),
+    )
+    return NoiseReport(
+        noise=noise.rounded(),
+        unpaired_sd=slice_sd(pairs, objective, batch_size=batch_size),
+        between_sd=float(np.std([each.mean for each in ratios], ddof=1)),
+        pairs=tuple(
+            PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_blocks=each.n)
+            for each, (low, high) in ((ratio, ratio.interval()) for ratio in ratios)
+        ),
+        rounds=TYPICAL_ROUNDS,
+        floor=floor,
+        detectable=noise.detectable_gain(rounds=TYPICAL_ROUNDS, slices=slices, margin=MARGIN),
+        inputs=inputs,
+        conditions=convert(conditions.to_dict(), Conditions),
+        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+        timed_s=round(sum(pair.timed_s for pair in pairs), 3),
     )
 
 
@@ -131,30 +140,3 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment], slice_s: floa
     finally:
         for each in started:
             each.process.close()
-
-
-def describe(calibration: Calibration) -> NoiseReport:
-    """Return what is published of the noise of a machine."""
-    pairs = []
-    for each in calibration.pair_ratios:
-        low, high = each.interval()
-        pairs.append(PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_blocks=each.n))
-    warnings = merge(
-        calibration.input_warnings,
-        condition_warnings(calibration.conditions),
-        evidence.noise_warnings(calibration.noise, calibration.floor),
-        evidence.pair_warnings(calibration.pairs),
-    )
-    return NoiseReport(
-        noise=calibration.noise.rounded(),
-        unpaired_sd=calibration.unpaired_sd,
-        between_sd=float(np.std([each.mean for each in calibration.pair_ratios], ddof=1)),
-        pairs=tuple(pairs),
-        rounds=calibration.rounds,
-        floor=calibration.floor,
-        detectable=calibration.detectable_gain,
-        inputs=calibration.inputs,
-        conditions=convert(calibration.conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning) for warning in warnings),
-        timed_s=round(sum(pair.timed_s for pair in calibration.pairs), 3),
-    )

@@ -12,10 +12,11 @@ import msgspec
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job import comparable
+from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
-from tuner.job.profile import ProfileEvents, thread_counts, trace
-from tuner.job.quick import trace_quickly
+from tuner.job.profile import thread_counts, trace
+from tuner.job.tracing import trace_quickly
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
@@ -128,7 +129,12 @@ def cached_captures() -> list[Capture]:
 
 def write_capture(capture: Capture, path: Path) -> None:
     """Write a capture, whole or not at all."""
-    write_whole(path, msgspec.json.encode(capture))
+    write_whole(path, capture_text(capture).encode())
+
+
+def capture_text(capture: Capture) -> str:
+    """Return a capture as its file has it."""
+    return msgspec.json.encode(capture).decode()
 
 
 def captured(job: Job, batch_sizes: Sequence[int], *, wait: bool, new: bool, events: ProfileEvents) -> Capture:

@@ -9,19 +9,19 @@ import contextlib
 import shlex
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job import comparable, compare
-from tuner.job.compare import A, B, Comparison, measure
-from tuner.job.compared import ComparedSetting
+from tuner.job.compare import A, B, ComparedSetting, Comparison, measure
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest, check_margin
-from tuner.job.request import parse_request as understand
+from tuner.job.parsed import ParsedRequest, check_margin
+from tuner.job.parsed import parse_request as understand
+from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, CheckRequest, SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.result import evidence
@@ -32,7 +32,7 @@ from tuner.result.wording import pointer
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import VerdictCode
+from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import Attributes
@@ -42,75 +42,24 @@ from tuner.trial.outcome import RUN_IT
 from tuner.workload.feed import line, made_otherwise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyCheck:
-    """The comparison of a study's recommendation with the default; None where the default is what it recommends.
-
-    `pooled` is what all sessions of the study say together, this one among them.
-    """
-
-    study: str
-    comparison: Comparison | None
-    better: str | None = None
-    """What was proven of several processes instead, in words, where one process is recommended the default."""
-    is_undecided: bool = False
-    """Whether the default is recommended only because nothing was decided."""
-    pooled: PooledVerdict | None = None
-    limit_statuses: dict[str, LimitStatus] = field(default_factory=dict)
-    """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
-    closest_s: float | None = None
-    """The time (s) between the two sessions that lie closest; None where that is not known."""
-
-    @property
-    def helps(self) -> bool | None:
-        """Return True if it is shown to be better, False if shown not to be, None if undecided.
-
-        Where sessions disagree, this one counts: what helped once and is shown not to help today, does not. Under
-        limits it has to keep to them, and helps already where the default does not.
-        """
-        if self.comparison is None or self.pooled is None:
-            return None
-        if self.limit_statuses.get(B) is LimitStatus.BROKEN:
-            return False
-        if self.comparison.verdict.speedup is None:
-            return None
-        if self.limit_statuses.get(A) is LimitStatus.BROKEN:
-            return True
-        word = self.comparison.verdict.code if self.pooled.sessions_disagree else self.pooled.verdict.code
-        if word is VerdictCode.BETTER:
-            return None if self.pooled.sessions_disagree else True
-        return None if word is VerdictCode.UNDECIDED else False
-
-
 @storage_errors()
-def check_study(
-    study: str,
-    *,
-    storage_url: str,
-    python: str | None,
-    budget: str,
-    trial_timeout: str | None,
-    margin: float | None,
-    wait: bool,
-    events: ComparisonEvents,
-    groups: bool = False,
-) -> StudyCheck:
-    """Measure a study's recommendation against the default, on this machine as it is now; of `groups`, if asked.
+def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult | NothingToCheck:
+    """Measure a study's recommendation against the default, on this machine as it is now; that on several if asked.
 
     The margin is that of the study's own finals, if no other is given.
 
     Raises BadInputError where there is no such study, its workload is gone, or it was made with another machine,
     build or workload, whose sessions are not comparable.
     """
-    if margin is not None:
-        check_margin(margin)
-    storage = open_storage(storage_url, create=False)
+    if request.margin is not None:
+        check_margin(request.margin)
+    storage = open_storage(request.storage, create=False)
     if storage is None:
-        raise no_study(study, storage_url)
-    check_storage(storage_url)  # what is measured is to be kept there
-    record = find(storage, study)
+        raise no_study(request.study, request.storage)
+    check_storage(request.storage)  # what is measured is to be kept there
+    record = find(storage, request.study)
     stored, described = record.attributes(), describe_study(record)
-    held = described.finals
+    held, groups = described.finals, request.instances
     if groups:
         if described.groups is None:
             raise no_groups(described)
@@ -119,22 +68,20 @@ def check_study(
         raise no_finals(record.name)
     advice = held.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
-        better = None if groups else pointer(described, "check", record.name, storage_url)
+        better = None if groups else pointer(described, "check", record.name, request.storage)
         verdicts = (described.groups.verdicts if described.groups else {}) if groups else described.verdicts or {}
         against = verdicts.get(described.default)
         is_undecided = against is not None and against.code is VerdictCode.UNDECIDED
-        return StudyCheck(study=record.name, comparison=None, better=better, is_undecided=is_undecided)
+        return nothing_to_check(record.name, better=better, is_undecided=is_undecided)
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
     checked = _parsed_request(
         stored,
         {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size}),
-        python=python,
-        budget=budget,
-        trial_timeout=trial_timeout,
+        request,
     )
-    margin = held.margin if margin is None else margin
-    with machine_lock(wait=wait, on_wait=events.waiting):
+    margin = held.margin if request.margin is None else request.margin
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
         job = prepare(checked)
         job.tell_notes(events.notice)
         refuse_elsewhere(stored, job)
@@ -159,12 +106,8 @@ def check_study(
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
     study_sessions = of_setting(record.attributes(), recommended)
     pooled = pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
-    return StudyCheck(
-        study=record.name,
-        comparison=comparison,
-        pooled=pooled,
-        limit_statuses=limit_statuses,
-        closest_s=closest_s(study_sessions),
+    return check_result(
+        record.name, comparison, pooled, limit_statuses=limit_statuses, closest_s=closest_s(study_sessions)
     )
 
 
@@ -175,30 +118,64 @@ def _of_default(job: Job, default: Setting) -> Deployment:
     return Deployment(arguments={"batch_size": default.batch_size})
 
 
-def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
-    """Return what is published of a check."""
-    if result.comparison is None or result.pooled is None:
-        reason = f"study {result.study} recommends the default: there is nothing to check"
-        if result.is_undecided:
-            reason = f"study {result.study} is undecided and keeps the default: its search again decides more"
-        if result.better is not None:
-            reason = f"study {result.study} recommends the default for a single process, but {result.better}"
-        return NothingToCheck(study=result.study, reason=reason)
+def nothing_to_check(study: str, *, better: str | None = None, is_undecided: bool = False) -> NothingToCheck:
+    """Return the answer where a study recommends the default, perhaps only because nothing was decided.
+
+    `better` is what was proven of several processes instead, in words, where the default is that of one process.
+    """
+    reason = f"study {study} recommends the default: there is nothing to check"
+    if is_undecided:
+        reason = f"study {study} is undecided and keeps the default: its search again decides more"
+    if better is not None:
+        reason = f"study {study} recommends the default for a single process, but {better}"
+    return NothingToCheck(study=study, reason=reason)
+
+
+def check_result(
+    study: str,
+    comparison: Comparison,
+    pooled: PooledVerdict,
+    *,
+    limit_statuses: Mapping[str, LimitStatus] | None = None,
+    closest_s: float | None = None,
+) -> CheckResult:
+    """Return the comparison of a study's recommendation with the default, and what all sessions say together.
+
+    `limit_statuses` says whether the default (a) and the recommendation (b) keep to the study's limits, and `closest_s`
+    is the time (s) between the two sessions that lie closest.
+    """
     return CheckResult(
-        **structs.asdict(compare.describe(result.comparison)),
-        study=result.study,
-        helps=result.helps,
-        limits=result.limit_statuses or None,
-        together=pooled_result(result.pooled),
-        closest_s=result.closest_s,
+        **structs.asdict(compare.describe(comparison)),
+        study=study,
+        helps=_helps(comparison.verdict, pooled, limit_statuses or {}),
+        limits=dict(limit_statuses) if limit_statuses else None,
+        together=pooled_result(pooled),
+        closest_s=closest_s,
     )
 
 
-def _parsed_request(
-    stored: Attributes, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
-) -> ParsedRequest:
+def _helps(verdict: Verdict, pooled: PooledVerdict, limit_statuses: Mapping[str, LimitStatus]) -> bool | None:
+    """Return True if it is shown to be better, False if shown not to be, None if undecided.
+
+    Where sessions disagree, this one counts: what helped once and is shown not to help today, does not. Under limits it
+    has to keep to them, and helps already where the default does not.
+    """
+    if limit_statuses.get(B) is LimitStatus.BROKEN:
+        return False
+    if verdict.speedup is None:
+        return None
+    if limit_statuses.get(A) is LimitStatus.BROKEN:
+        return True
+    code = verdict.code if pooled.sessions_disagree else pooled.verdict.code
+    if code is VerdictCode.BETTER:
+        return None if pooled.sessions_disagree else True
+    return None if code is VerdictCode.UNDECIDED else False
+
+
+def _parsed_request(stored: Attributes, batch_sizes: Collection[int], request: CheckRequest) -> ParsedRequest:
     """Return the request that the study was, in the folder that it was made in."""
     subject, objective = stored.subject, stored.objective
+    python = request.python
     interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
     framework, space = subject.framework, subject.space
     try:
@@ -210,8 +187,8 @@ def _parsed_request(
                     numerics=MAY_CHANGE,  # what was found is measured again, whatever it is
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
-                    time_budget=budget,
-                    trial_timeout=trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
+                    time_budget=request.time_budget,
+                    trial_timeout=request.trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),
                 ),
                 stores=False,

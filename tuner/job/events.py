@@ -12,11 +12,15 @@ from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.measure.measurement import Measurement
 from tuner.model.graph import Features
+from tuner.model.overhead import Row
+from tuner.model.profile import Traced
+from tuner.result.comparison import ComparisonResult
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
 from tuner.study.events import Events
 from tuner.study.record import Record
+from tuner.workload.workload import Execution
 
 if TYPE_CHECKING:
     from tuner.job.frameworks.result import ComparisonData
@@ -49,14 +53,21 @@ class NoiseEvents(TaskEvents, Protocol):
         """A pair of new processes was measured."""
 
 
-class SearchEvents(ComparisonEvents, Protocol):
+class PriorEvents(Protocol):
+    """What is told while the model is made."""
+
+    def notice(self, line: str) -> None:
+        """Something is not as it usually is, and the task goes on."""
+
+    def profiling(self, threads: int) -> None:
+        """The operators are profiled in a process of so many threads."""
+
+
+class SearchEvents(ComparisonEvents, PriorEvents, Protocol):
     """What a search tells, and its further sessions, which are comparisons."""
 
     def prepared(self, job: Job) -> None:
         """The machine, the build, the knobs and the baselines are known."""
-
-    def profiling(self, threads: int) -> None:
-        """The operators are profiled in a process of so many threads: what is predicted comes from that."""
 
     def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         """The workload is exported and its graph is known; `run_s` is how long one run of a command takes."""
@@ -76,7 +87,7 @@ class SearchEvents(ComparisonEvents, Protocol):
     def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
         """A further session of a study begins in so many seconds."""
 
-    def session_ended(self, verdict: Verdict) -> None:
+    def session_ended(self, result: ComparisonResult) -> None:
         """A further session has ended: what it says by itself."""
 
     def session_failed(self, number: int, error: TunerError) -> None:
@@ -97,3 +108,26 @@ class FrameworksEvents(TaskEvents, Protocol):
 
     def measured(self, measurement: Measurement) -> None:
         """A framework was measured at a batch size."""
+
+
+class OverheadEvents(TaskEvents, Protocol):
+    """What is told while overheads are measured."""
+
+    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
+        """An execution is measured at a batch size; so much time (s) is left for all."""
+
+    def ended(self, row: Row) -> None:
+        """It is known, or failed."""
+
+
+class ProfileEvents(TaskEvents, Protocol):
+    """What a profile tells."""
+
+    def began(self, threads: int) -> None:
+        """A process of so many threads begins."""
+
+    def ended(self, traced: Traced) -> None:
+        """It has told what its operators take."""
+
+    def repeats(self) -> None:
+        """Steps are timed once more, in other processes."""

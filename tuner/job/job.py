@@ -17,10 +17,10 @@ from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.feed import check_batch, fixed_batch_sizes, inputs_of
-from tuner.job.own_settings import check_own_settings
-from tuner.job.placeholders import check_placeholders, literal
-from tuner.job.request import ParsedRequest, SearchRequest, parse_request
+from tuner.job.checks import check_own_settings, check_placeholders, literal
+from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inputs_of, possible_sizes, why_fixed
+from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.request import SearchRequest
 from tuner.job.space import space_of
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
@@ -42,7 +42,6 @@ from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload import pyfile
 from tuner.workload.feed import InputFacts, made_otherwise
-from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution, Kind, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
@@ -336,6 +335,32 @@ def prepare(checked: ParsedRequest) -> Job:
     return replace(job, notes=tuple(notes))
 
 
+def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] = lambda _: None) -> Job:
+    """Return a prepared job with those of its batch sizes alone that the inputs of its models leave possible.
+
+    It is as it was where that is all of them, or none: starting it says why. `notify` is called with what is left out.
+    A Python file makes its inputs for any batch size.
+    """
+    asked = [int(size) for size in job.space.domains.get("batch_size", ())]
+    is_found = any(model.kind not in (Kind.PYTHON, Kind.COMMAND) for model in job.models)
+    if not is_found or len(asked) < 2 or job.space.total_batch is not None:
+        return job
+    job.export(notify=notify)
+    described = job.described_inputs()
+    possible = possible_sizes(asked, described)
+    if possible in ([], asked):
+        return job
+    reasons = (
+        why_fixed(model.name, own)
+        for model, own in zip(job.models, described, strict=True)
+        if fixed_batch_size(own) is not None
+    )
+    left_out = ", ".join(str(size) for size in asked if size not in possible)
+    note = f"{next(reasons)}: {left_out} is left out"
+    notify(note)
+    return replace(prepare(replace(checked, batch_sizes=possible)), batch_note=note)
+
+
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
     """Yield what stands for a pin that is the same on this machine in other words."""
     for name, text in checked.pins.items():
@@ -394,9 +419,9 @@ def _check_preload(env: Mapping[str, str]) -> None:
         )
 
 
-def describe_workload(spec: WorkloadSpec, python: str | None) -> WorkloadResult:
+def describe_workload(request: SearchRequest) -> WorkloadResult:
     """Return the workload and its features; raises BadInputError. Nothing is measured or stored."""
-    checked = parse_request(SearchRequest(workload=spec, python=python), stores=False)
+    checked = parse_request(request, stores=False)
     if checked.workload.members:
         raise BadInputError(f"{checked.workload.name} is an ensemble", "show its models one at a time")
     job = prepare(checked)

@@ -6,7 +6,6 @@ import itertools
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -15,20 +14,12 @@ from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.result.document import describe_study
+from tuner.result.inspection import ImportLine
 from tuner.study.record import Record, name_value
 from tuner.study.storage import IMPORTED, all_records, generation_name, is_missing, open_storage, records, sqlite_file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """A study of the other storage, and its name in this one; `outcome` is new, newer, known, or why it was skipped."""
-
-    source: str
-    name: str
-    outcome: str
-
-
-def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[Merged]:
+def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[ImportLine]:
     """Copy every study of `source`, a URL or a file, that `into` has not; yield each when it is there.
 
     A study that both have is copied again where the other's is newer, and else left alone: merging twice changes
@@ -62,11 +53,11 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
             try:
                 describe_study(record)  # what cannot be read would stop every table of the team
             except DamagedStudyError as error:
-                yield Merged(source=record.name, name="", outcome=f"skipped: its {error.part} is damaged")
+                yield ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged")
                 continue
             yield _merge(record, target_storage, existing, used_names)
     for reason, names in unreadable.items():
-        yield from (Merged(source=name, name="", outcome=f"skipped: {reason}") for name in names)
+        yield from (ImportLine(source=name, study=None, what=f"skipped: {reason}") for name in names)
 
 
 def _absolute(url: str) -> str:
@@ -80,7 +71,7 @@ def _merge(
     target_storage: optuna.storages.BaseStorage,
     existing: dict[str, Record],
     used_names: set[str],
-) -> Merged:
+) -> ImportLine:
     copies = [r for r in existing.values() if _stem(r) == _stem(record) and _identity(r) == _identity(record)]
     complete_copy = next((r for r in copies if _contains(r, record)), None)
     if complete_copy is not None:
@@ -93,7 +84,7 @@ def _merge(
             ):
                 optuna.delete_study(study_name=each.name, storage=target_storage)
                 del existing[each.name]
-        return Merged(source=record.name, name=complete_copy.name, outcome="known")
+        return ImportLine(source=record.name, study=complete_copy.name, what="known")
     # Where both went on by themselves, both are kept.
     older_copy = next((r for r in copies if _contains(record, r)), None)
     name = _free_name(_stem(record), used_names) if older_copy is None else older_copy.name
@@ -108,7 +99,7 @@ def _merge(
     else:
         _copy(record, target_storage, name)
     used_names.add(name)
-    return Merged(source=record.name, name=name, outcome="new" if older_copy is None else "newer")
+    return ImportLine(source=record.name, study=name, what="new" if older_copy is None else "newer")
 
 
 def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:

@@ -6,10 +6,10 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -18,11 +18,11 @@ from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
 from tuner.frameworks.registry import DEFAULT
 from tuner.identity import digest
-from tuner.job.events import TaskEvents
-from tuner.job.feasible import feasible
+from tuner.job.events import OverheadEvents
 from tuner.job.feed import tell_outputs
-from tuner.job.job import Job, prepare
-from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
+from tuner.job.job import Job, feasible, prepare
+from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.countdown import Countdown
 from tuner.measure.interruption import step_s
@@ -41,39 +41,14 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.feed import made_otherwise
-from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution, Workload
 
-BATCHES, BUDGET = "1..256", "10m"
 _FOLDER = "overheads"
 _TRACED_S, _MOST_STEPS = 0.5, 25  # of a block with the profiler
 _ROUNDS, _LONG_STEP_S = 2, 1.0  # of blocks, and one of a step that is longer
 _SLICE_S, _N_SLICES = 0.5, 3  # of a process that is compared with none; a stall in one is not the median
 _MIN_PASSES, _MAX_PASSES, _MAX_PAIR_S = 2, 6, 8.0
 _STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
-
-
-class OverheadEvents(TaskEvents, Protocol):
-    """What is told while overheads are measured."""
-
-    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
-        """An execution is measured at a batch size; so much time (s) is left for all."""
-
-    def ended(self, row: Row) -> None:
-        """It is known, or failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverheadRequest:
-    """The options as they were typed; `executions` are all that the workload has if none are named."""
-
-    workload: WorkloadSpec
-    batches: str = BATCHES
-    executions: Sequence[str] = ()
-    python: str | None = None
-    trial_timeout: str = TRIAL_TIMEOUT
-    time_budget: str = BUDGET
-    wait: bool = False
 
 
 def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> OverheadResult:
@@ -176,7 +151,8 @@ def _jobs(
 
     One that was not asked for by name is left out where it does not go.
     """
-    named = [_execution(name) for name in request.executions]
+    words = request.executions.split(",") if isinstance(request.executions, str) else request.executions
+    named = [_execution(name.strip()) for name in words]
     jobs: dict[Execution, tuple[Job, ParsedRequest]] = {}
     for execution in Execution:  # the graph first
         if named and execution not in named:

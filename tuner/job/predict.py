@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from tuner.errors import BadInputError
 from tuner.job.capture import Capture, captured, read_capture
-from tuner.job.compared import parse_compared
+from tuner.job.compare import parse_compared
+from tuner.job.events import ProfileEvents
 from tuner.job.job import Job, elsewhere, prepare
-from tuner.job.profile import ProfileEvents, check_profiled
-from tuner.job.request import SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.profile import check_profiled
+from tuner.job.request import PredictRequest
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
@@ -32,42 +33,26 @@ from tuner.workload.workload import Kind
 _SMALLER, _LARGER = 8, 2  # times its own are the other batch sizes that a workload is profiled at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictRequest:
-    """The options of a prediction as they were typed."""
-
-    search: SearchRequest
-    machine: str | None = None
-    """A machine in words, or the file of one; None for this one."""
-    settings: Sequence[str] = ()
-    profile: Path | None = None
-    """A capture to use; None to profile here."""
-    ideal: bool = False
-    new: bool = False
-    wait: bool = False
-
-
 def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[PredictionResult, Capture]:
     """Return the predicted throughput of a workload's settings, and what it is predicted from.
 
     Raises BadInputError for what cannot be profiled or predicted.
     """
-    if request.settings and request.search.pins:
+    if request.settings and request.pins:
         raise BadInputError("--set and --setting contradict each other", "put all of it into --setting")
     if request.new and request.profile is not None:
         raise BadInputError("--new and --profile contradict each other", "give one of them")
     machine, socket_bytes_s = (None, None) if request.machine is None else find_machine(request.machine)
     # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
-    profiled_search = request.search if machine is None else replace(request.search, space=None, pins=[])
+    search = request.search
+    profiled_search = search if machine is None else replace(search, space=None, pins=())
     here = prepare(parse_request(profiled_search, stores=False))
     here.tell_notes(events.notice)
     check_profiled(here)
     job = here
     if machine is not None:
-        job = elsewhere(parse_request(request.search, stores=False, machine=machine), here)
-    settings = [
-        parse_compared(text, job, request.search.storage, is_here=machine is None).setting for text in request.settings
-    ]
+        job = elsewhere(parse_request(search, stores=False, machine=machine), here)
+    settings = [parse_compared(text, job, search.storage, is_here=machine is None).setting for text in request.settings]
     capture = _capture(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
@@ -173,7 +158,7 @@ def _contradiction(machine: Machine) -> str | None:
 def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:
     """Return the profiles to predict from; raises BadInputError for those of something else."""
     if request.profile is not None:
-        capture = read_capture(request.profile)
+        capture = read_capture(Path(request.profile))
         capture.check(here, is_elsewhere=request.machine is not None)
         if capture.is_quick:
             events.notice(f"{request.profile} is a quick profile of a search: leave --profile out for a thorough one")

@@ -6,14 +6,14 @@ import math
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
+from tuner.job.events import PriorEvents
 from tuner.job.job import Job
+from tuner.job.parsed import ParsedRequest
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
-from tuner.job.request import ParsedRequest
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
 from tuner.model.profile import Traced
@@ -37,16 +37,6 @@ class ProfileKind(StrEnum):
 
     QUICK = "quick"
     THOROUGH = "thorough"
-
-
-class PriorEvents(Protocol):
-    """What is told while the model is made."""
-
-    def notice(self, line: str) -> None:
-        """Something is not as it usually is, and the task goes on."""
-
-    def profiling(self, threads: int) -> None:
-        """The operators are profiled in a process of so many threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
-from tuner.job.clock import Clock, Resized
-from tuner.job.events import TaskEvents
-from tuner.job.feasible import feasible
+from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
-from tuner.job.job import Job, prepare
+from tuner.job.job import Job, feasible, prepare
 from tuner.job.overhead import check_inside
-from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.parsed import parse_request
+from tuner.job.request import ProfileRequest, SearchRequest
 from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock
 from tuner.measure.countdown import Countdown
-from tuner.measure.pair import ReferenceLost
-from tuner.model.profile import Profile, Traced, is_worth_more, profile
+from tuner.measure.interruption import step_s
+from tuner.measure.objective import Objective
+from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
+from tuner.measure.passes import Live
+from tuner.model.profile import Traced, is_worth_more, profile
 from tuner.quantity import plural
+from tuner.result.profile import ProfileResult, describe_profile
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess
-from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
@@ -35,36 +37,82 @@ _N_SLICES = 3  # of the process with one thread, where no other was timed in tur
 # get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
 _N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
 _BETWEEN_UNTIL_S = 60.0  # no count between two threads and all is begun after so long (s)
+_SLICE_S = 0.5
+_MAX_PASSES, _MAX_PAIR_S = 2, 8.0
+
+
+class Resized:
+    """A process that is ready, with the batch size that it has: each other one is a warm-up more."""
+
+    def __init__(self, process: ChildProcess, batch_size: int) -> None:
+        """Take a process that was launched with a batch size; raises TrialFailure."""
+        self.process, self._batch_size = process, batch_size
+        self._step_s = process.ready().step_s
+
+    def at(self, batch_size: int) -> ChildProcess:
+        """Return the process, warm at a batch size; raises TrialFailure."""
+        if batch_size != self._batch_size:
+            self._step_s = self.process.set_batch_size(batch_size).step_s
+            self._batch_size = batch_size
+        return self.process
+
+    @property
+    def live(self) -> Live:
+        """Return the process as one of a pass; it is paused."""
+        return Live(process=self.process, usual_s=[self._step_s])
+
+
+class Clock:
+    """A process with one thread that others are timed in turns with."""
+
+    def __init__(self, resized: Resized, batch_sizes: Sequence[int]) -> None:
+        """Take a paused process at the largest of some batch sizes."""
+        self._resized = resized
+        self.batch_sizes = sorted(batch_sizes, reverse=True)
+        self._slices: dict[int, list[Slice]] = {size: [] for size in self.batch_sizes}
+
+    def fill(self, *, n_slices: int) -> None:
+        """Time so many slices of its own at each batch size at which there are none; raises TrialFailure."""
+        self._resized.process.resume()
+        for size in self.batch_sizes:
+            if not self._slices[size]:
+                self._slices[size] += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
+        self._resized.process.pause()
+
+    def step_s(self, batch_size: int) -> float:
+        """Return how long its own step takes (s) at a batch size: the median of all slices."""
+        return median(map(step_s, self._slices[batch_size]))
+
+    def time(self, other: Resized, is_late: Callable[[], bool], *, max_passes: int = _MAX_PASSES) -> dict[int, float]:
+        """Return how many times as long a step of another takes at each batch size, in turns with its own.
+
+        Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
+        failed.
+        """
+        own = self._resized.process
+        times: dict[int, float] = {}
+        for batch_size in self.batch_sizes:
+            if is_late():
+                break
+            other.at(batch_size).pause()
+            try:
+                own.resume()
+                self._resized.at(batch_size).pause()
+            except TrialFailure as failure:
+                raise ReferenceLost(failure) from failure
+            both = self._resized.live, other.live
+            pair = run_pair(*both, enough=lambda pair: pair.is_long(_MAX_PAIR_S), max_passes=max_passes)
+            self._slices[batch_size] += pair.reference
+            ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
+            times[batch_size] = math.exp(-float(ratios.mean()))
+            other.process.resume()
+        return times
 
 
 _Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
 
 
-class ProfileEvents(TaskEvents, Protocol):
-    """What a profile tells."""
-
-    def began(self, threads: int) -> None:
-        """A process of so many threads begins."""
-
-    def ended(self, traced: Traced) -> None:
-        """It has told what its operators take."""
-
-    def repeats(self) -> None:
-        """Steps are timed once more, in other processes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
-    """The options of a profile as they were typed."""
-
-    workload: WorkloadSpec
-    batch_size: int | None = None
-    python: str | None = None
-    trial_timeout: str = TRIAL_TIMEOUT
-    wait: bool = False
-
-
-def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Job, Profile]:
+def profile_workload(request: ProfileRequest, events: ProfileEvents) -> ProfileResult:
     """Measure what the operators of a workload take; raises BadInputError for one that has none to look at."""
     search = SearchRequest(
         workload=request.workload,
@@ -80,7 +128,8 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         traced = trace(job, [batch_size], events=events)[batch_size]
         tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
-        return job, profile(traced, has_quota=job.machine.cpu_quota is not None)
+    measured = profile(traced, has_quota=job.machine.cpu_quota is not None)
+    return describe_profile(measured, job.subject, batch_size=batch_size, pinned=job.seen.pinned)
 
 
 def trace(

@@ -7,7 +7,7 @@ their environment as a user would. What a knob does that reaches nothing is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuner.job.job import Job
 from tuner.machine.locks import machine_lock
@@ -31,54 +31,7 @@ _MIN_PASSES, _MAX_PASSES = 3, 10
 _LEVEL = 0.95  # of all intervals together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnobProof:
-    """What is known of a knob: whether it reaches the build, the evidence, and the pair of its two values.
-
-    `verdict` is of the second value over the first; None, with the reason in `failure`, where a process failed.
-    """
-
-    knob: str
-    set_by: str
-    variable: str | None
-    reach: Reach
-    values: tuple[Value, Value]
-    verdict: Verdict | None
-    findings: tuple[Finding, ...] = ()
-    """What the processes of the pair showed."""
-    timed_s: float = 0.0
-    failure: str = ""
-
-    def result(self) -> ProofResult:
-        """Return the proof as it is published."""
-        processes = (
-            ProcessFinding(value=each.value, applied=each.answer, evidence=each.evidence) for each in self.findings
-        )
-        return ProofResult(
-            knob=self.knob,
-            set_by=self.set_by,
-            variable=self.variable,
-            reaches=self.reach.answer,
-            evidence=self.reach.evidence,
-            processes=tuple(processes),
-            values=self.values,
-            measured=None if self.verdict is None else VerdictResult.of(self.verdict),
-            timed_s=round(self.timed_s, 3),
-            says=self.result_text,
-        )
-
-    @property
-    def result_text(self) -> str:
-        """Return what the pair says, in words."""
-        if self.verdict is None:
-            return self.failure
-        shown = "has an effect" if self.reach.answer is not False else "chance or load, as it cannot act"
-        return {VerdictCode.NO_DIFFERENCE: "no effect", VerdictCode.UNDECIDED: "undecided"}.get(
-            self.verdict.code, shown
-        )
-
-
-def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
+def prove(job: Job, *, notify: Callable[[str], None]) -> list[ProofResult]:
     """Prove every knob of the thread pools, and those that the job's space has beside them, one after another.
 
     `notify` is called with a line before each.
@@ -111,7 +64,7 @@ def _contrasts(job: Job) -> Iterator[tuple[str, Value, Value]]:
             yield name, domain[0], domain[-1]
 
 
-def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value], level: float) -> KnobProof:
+def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value], level: float) -> ProofResult:
     # For example, two operators that happen to share two CPUs would hide the effect of another knob.
     fixed = {n: v for n, v in job.framework.fixed_while_proving(name).items() if n in job.space.domains}
     quiet = job.space.reference.with_values(**fixed)
@@ -119,36 +72,44 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
     requests = [(setting, job.space.deployment(setting)) for setting in settings]
     knob = job.space.catalogue.knobs[name]
     probed = None if knob.experiment is None else job.framework.reach(job.build).get(knob.experiment.name)
-    proof = KnobProof(
-        knob=name,
-        set_by=knob.carrier.title,
-        variable=knob.variable,
-        reach=probed or Reach(answer=None, evidence=""),
-        values=values,
-        verdict=None,
-    )
+    reach, findings = probed or Reach(answer=None, evidence=""), tuple[Finding, ...]()
+    verdict: Verdict | None = None
+    timed_s = 0.0
     started = start_together(launcher, requests, parallel=2)
     try:
         failed = next((each.failure for each in started if each.failure is not None), None)
         if failed is not None:
-            return replace(proof, failure=f"{failed.status}: {failed.message}")
-        findings = [
-            _finding(job, each, deployment, name) for each, (_, deployment) in zip(started, requests, strict=True)
-        ]
-        known_findings = tuple(finding for finding in findings if finding is not None)
+            raise TrialFailure(failed.status, f"{failed.status}: {failed.message}")
+        found = [_finding(job, each, deployment, name) for each, (_, deployment) in zip(started, requests, strict=True)]
         pair = _measure(started, level)
+        findings = tuple(finding for finding in found if finding is not None)
+        reach = _combined(reach, findings)
+        verdict, timed_s = verdict_on(_estimate(pair, settings), level=level), pair.timed_s
+        says = pair_text(verdict.code, reach)
     except (TrialFailure, ReferenceLost) as failure:
-        return replace(proof, failure=str(failure))
+        says = str(failure)
     finally:
         for each in started:
             each.process.close()
-    return replace(
-        proof,
-        reach=_combined(proof.reach, known_findings),
-        findings=known_findings,
-        verdict=verdict_on(_estimate(pair, settings), level=level),
-        timed_s=pair.timed_s,
+    processes = (ProcessFinding(value=each.value, applied=each.answer, evidence=each.evidence) for each in findings)
+    return ProofResult(
+        knob=name,
+        set_by=knob.carrier.title,
+        variable=knob.variable,
+        reaches=reach.answer,
+        evidence=reach.evidence,
+        processes=tuple(processes),
+        values=values,
+        measured=None if verdict is None else VerdictResult.of(verdict),
+        timed_s=round(timed_s, 3),
+        says=says,
     )
+
+
+def pair_text(code: VerdictCode, reach: Reach) -> str:
+    """Return what a pair says of a knob, in words."""
+    shown = "has an effect" if reach.answer is not False else "chance or load, as it cannot act"
+    return {VerdictCode.NO_DIFFERENCE: "no effect", VerdictCode.UNDECIDED: "undecided"}.get(code, shown)
 
 
 def _measure(started: list[StartResult], level: float) -> Pair:

@@ -12,11 +12,11 @@ from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
-from tuner.job.feasible import feasible
-from tuner.job.job import Job, prepare
+from tuner.job.job import Job, feasible, prepare
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
+from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.prior import kind_of, prior_of
-from tuner.job.request import ParsedRequest, SearchRequest, parse_request
+from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
 from tuner.measure.planning import SLICE_S, FinalsPlan

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tuner.errors import BadInputError, unknown_name
-from tuner.job.request import words
+from tuner.job.parsed import words
 from tuner.machine.host import Machine, detect, host_of
 from tuner.study.attributes import Attributes
 from tuner.study.subject import Subject

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import check_study
 from tuner.job.events import SearchEvents
-from tuner.job.request import SearchRequest
+from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
+from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
 from tuner.study.budget import parse_duration
 from tuner.study.record import Record
 
 DEFAULT_EVERY = "2h"
-_CHECK_BUDGET = "2m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +93,15 @@ def _to_check(record: Record) -> list[bool]:
 
 def check_again(study: str, request: SearchRequest, events: SearchEvents, *, groups: bool) -> None:
     """Add a session with one of the study's answers."""
-    result = check_study(
-        study,
-        storage_url=request.storage,
+    check = CheckRequest(
+        study=study,
+        instances=groups,
         python=request.python,
-        budget=_CHECK_BUDGET,
-        trial_timeout=request.trial_timeout,
+        storage=request.storage,
         margin=request.margin,
+        trial_timeout=request.trial_timeout,
         wait=True,
-        events=events,
-        groups=groups,
     )
-    if result.comparison is not None:
-        events.session_ended(result.comparison.verdict)
+    result = check_study(check, events)
+    if isinstance(result, CheckResult):
+        events.session_ended(result)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build
-from tuner.job.request import MAY_CHANGE, ParsedRequest
+from tuner.job.parsed import ParsedRequest
+from tuner.job.request import MAY_CHANGE
 from tuner.measure.objective import Objective
 from tuner.space.space import Canonicalize, Space, resolve
 from tuner.workload.pyfile import TRAINING

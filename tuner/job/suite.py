@@ -20,14 +20,14 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
 from tuner.job.nested import EndedSearch, run_search
-from tuner.job.request import KEEP, SearchRequest, find_device, find_workload, interpreter, space_file, words
+from tuner.job.parsed import find_device, find_workload, interpreter, space_file, words
+from tuner.job.request import KEEP, SearchRequest, SuiteRequest
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.countdown import Countdown
 from tuner.measure.objective import Objective
-from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import CPUS
 from tuner.result.study import StudyResult
 from tuner.space.spacefile import SpaceFile
@@ -41,26 +41,6 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 ALL = "all"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteRequest:
-    """The options of a suite as they were typed; lists are separated by commas."""
-
-    workloads: str = ALL
-    framework: str = registry.DEFAULT
-    device: str = devices.DEFAULT
-    modes: str = "inference"
-    cpus: str | None = None
-    cpu_quotas: str | None = None
-    pythons: Sequence[str] = ()
-    space: str | None = None
-    """None for that of the device."""
-    time_budget: str = "5m"
-    stop_after: str | None = None
-    seed: int = 0
-    storage: str = DEFAULT_STORAGE
-    trial_timeout: str = "2m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

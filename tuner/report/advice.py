@@ -75,7 +75,7 @@ def _answer(result: RecommendationResult) -> Answer:
     of, verified, expected = result.workload, result.verified, result.expected
     if result.advice.code is AdviceCode.KEEP_DEFAULT:
         text = f"{of}: keep TensorFlow's defaults; {_KEPT[result.advice.reason]}"
-        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
+        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
     words = [f"{name}={value}" for name, value in {**result.env, **result.arguments}.items()]
     setting = tuple(words)
     if verified is not None:

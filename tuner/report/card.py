@@ -31,7 +31,7 @@ class Answer:
     code: VerdictCode
     word: str
     text: str
-    setting: tuple[str, ...]
+    setting: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
@@ -99,7 +99,7 @@ def comparison_card(result: ComparisonResult) -> Card:
         VerdictCode.NO_DIFFERENCE: "NO DIFFERENCE",
         VerdictCode.UNDECIDED: "UNDECIDED",
     }
-    answer = Answer(code=result.code, word=compared[result.code], text=text, setting=())
+    answer = Answer(code=result.code, word=compared[result.code], text=text)
     rows = [
         (name, _side_text(side, setting, result.unit))
         for name, side, setting in (("a", a, result.a), ("b", b, result.b))
@@ -126,7 +126,7 @@ def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str
 
 def nothing_to_check_card(result: NothingToCheck) -> Card:
     """Return the card of a check of a study that recommends the default."""
-    answer = Answer(code=VerdictCode.NO_DIFFERENCE, word="NOTHING TO CHECK", text=result.reason, setting=())
+    answer = Answer(code=VerdictCode.NO_DIFFERENCE, word="NOTHING TO CHECK", text=result.reason)
     return Card(answers=(answer,), rows=())
 
 
@@ -153,4 +153,4 @@ def check_card(result: CheckResult) -> Card:
     rows = [("Now", f"{now.answers[0].word.lower()}: {now.answers[0].text}"), *now.rows]
     if result.limits:
         rows.append(("Limits", f"{result.limits['b']} by the recommendation, {result.limits['a']} by the defaults"))
-    return Card(answers=(Answer(code=code, word=word, text=text, setting=()),), rows=tuple(rows))
+    return Card(answers=(Answer(code=code, word=word, text=text),), rows=tuple(rows))

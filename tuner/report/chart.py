@@ -1,14 +1,21 @@
-"""Charts of a study, as SVG: its finals, its trials, and what two of its knobs do together."""
+"""Pictures, as SVG: of a study its finals, its trials, and what two of its knobs do together; and of rules.
+
+Of rules: what tuning gains over each baseline, and what they lose on what they have not seen.
+"""
 
 from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from tuner.measure.objective import Objective
 from tuner.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
+from tuner.rules.proof import HeldOut, HeldOutStudy
+from tuner.rules.recipe import THREADS
+from tuner.rules.rule import RuleSet
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 
@@ -26,6 +33,18 @@ _COLOURS = {
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 """Of lines: Okabe & Ito's too."""
 _ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
+_RULE_STYLES = {
+    "policy": ("#882255", "d"),
+    "rules": ("#D55E00", "D"),
+    "tf-default": ("#000000", "o"),
+    "tf-guide": ("#56B4E9", "s"),
+    "tf-guide-mkl": ("#0072B2", "^"),
+    "intel": ("#009E73", "v"),
+    "intel-zoo": ("#CC79A7", "P"),
+    "wang-width": ("#E69F00", "X"),
+}
+"""Of the settings that are held against each other; the shapes differ too."""
+_MAX_ROWS = 40  # workloads of a picture of rules
 MAX_CELLS = 14  # values of a knob that a surface has room for
 
 
@@ -118,46 +137,50 @@ def surface(study: StudyResult) -> str | None:
 
 def latency(study: StudyResult) -> str | None:
     """Return the ratio of each trial against the 99th percentile of its steps, with the limit where there is one."""
-    points = [
-        (trial, trial.p99_ms, trial.ratio)
-        for trial in study.history
-        if trial.p99_ms is not None and trial.ratio is not None
-    ]
-    if len(points) < 2 or study.objective in (Objective.MAXIMIZE, Objective.MINIMIZE):
+    points = [(trial, trial.p99_ms) for trial in study.history if trial.p99_ms is not None]
+    if study.objective in (Objective.MAXIMIZE, Objective.MINIMIZE):
         return None  # of a command no steps are seen
-    figure, axes = empty_figure(8, 3.0)
+    limit = study.limits.p99_s
+    drawn = _against(points, None if limit is None else 1000 * limit)
+    if drawn is None:
+        return None
+    figure, axes = drawn
     best: dict[Value, tuple[float, float]] = {}  # of each batch size, which is named once
-    for trial, p99_ms, ratio in points:
-        axes.plot([p99_ms], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
-        batch_size = trial.setting["batch_size"]
-        best[batch_size] = max((ratio, p99_ms), best.get(batch_size, (0.0, 0.0)))
+    for trial, p99_ms in points:
+        if trial.ratio is not None:
+            batch_size = trial.setting["batch_size"]
+            best[batch_size] = max((trial.ratio, p99_ms), best.get(batch_size, (0.0, 0.0)))
     for batch_size, (ratio, p99_ms) in best.items():
         axes.annotate(f"batch {batch_size}", (p99_ms, ratio), (4, 4), textcoords="offset points", fontsize=7)
-    if study.limits.p99_s is not None:
-        axes.axvline(1000 * study.limits.p99_s, color="#D55E00", linestyle="--", linewidth=1)
     axes.set_xscale("log")
     axes.set_xlabel(f"p99 of a {'response' if study.objective is Objective.RESPONSE else 'step'} (ms)")
-    axes.set_ylabel("ratio to the default")
     return svg_of(figure)
 
 
 def memory(study: StudyResult) -> str | None:
     """Return the ratio of each trial against the peak memory of its process, with the limit where there is one."""
-    points = [
-        (trial, trial.peak_memory_bytes, trial.ratio)
-        for trial in study.history
-        if trial.peak_memory_bytes is not None and trial.ratio is not None
-    ]
-    if len(points) < 2:
+    peaks = [(trial, trial.peak_memory_bytes) for trial in study.history if trial.peak_memory_bytes is not None]
+    limit = study.limits.memory_bytes
+    drawn = _against([(trial, n / 2**30) for trial, n in peaks], None if limit is None else limit / 2**30)
+    if drawn is None:
+        return None
+    figure, axes = drawn
+    axes.set_xlabel("peak memory (GiB)")
+    return svg_of(figure)
+
+
+def _against(points: Sequence[tuple[TrialResult, float]], limit: float | None) -> tuple[Figure, Axes] | None:
+    """Return the ratio of each trial against a figure of it, with a limit of that; None of fewer than two."""
+    measured = [(trial, x, trial.ratio) for trial, x in points if trial.ratio is not None]
+    if len(measured) < 2:
         return None
     figure, axes = empty_figure(8, 3.0)
-    for trial, peak_bytes, ratio in points:
-        axes.plot([peak_bytes / 2**30], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
-    if study.limits.memory_bytes is not None:
-        axes.axvline(study.limits.memory_bytes / 2**30, color="#D55E00", linestyle="--", linewidth=1)
-    axes.set_xlabel("peak memory (GiB)")
+    for trial, x, ratio in measured:
+        axes.plot([x], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
+    if limit is not None:
+        axes.axvline(limit, color="#D55E00", linestyle="--", linewidth=1)
     axes.set_ylabel("ratio to the default")
-    return svg_of(figure)
+    return figure, axes
 
 
 def ordered(values: set[Value]) -> list[Value]:
@@ -167,13 +190,7 @@ def ordered(values: set[Value]) -> list[Value]:
 
 def empty_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Return an empty figure (inches), whose background is that of the page."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"font.size": 9}):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, [axes] = empty_panels(width, height, 1)
     return figure, axes
 
 
@@ -184,7 +201,7 @@ def empty_panels(width: float, height: float, n: int, *, sharey: bool = False) -
 
     with rc_context({"font.size": 9}):
         figure = Figure(figsize=(width, height), layout="constrained")
-        panels = figure.subplots(1, n, sharey=sharey)
+        [panels] = figure.subplots(1, n, sharey=sharey, squeeze=False)
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
     return figure, panels
@@ -205,13 +222,13 @@ def empty_grid(
     return figure, axes
 
 
-def svg_of(figure: Figure) -> str:
+def svg_of(figure: Figure, *, transparent: bool = True) -> str:
     """Return a figure; the same figures give the same text: no date in it, and no random names."""
     from matplotlib import rc_context
 
     out = io.StringIO()
     with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     return text[text.index("<svg") :]
 
@@ -226,3 +243,64 @@ def all_of(study: StudyResult) -> Sequence[tuple[str, str]]:
         "Speed and memory": memory(study),
     }
     return [(title, svg) for title, svg in drawn.items() if svg is not None]
+
+
+# ---- rules ----------------------------------------------------------------------------------------------------------
+
+
+def speedups(rules: RuleSet) -> str | None:
+    """Return the best setting found over each baseline, by workload; None where nothing was held out."""
+    proof = _proof(rules)
+    if proof is None:
+        return None
+    names = [name for name in _RULE_STYLES if name in proof.studies[0].best_over]
+    means = _means(proof.studies, lambda study: study.best_over, names)
+    return _dots(means, names, title="speed-up of the best setting found over each baseline", label="ratio of rates")
+
+
+def losses(rules: RuleSet) -> str | None:
+    """Return what rules and baselines reach of the best found, on workloads that the rules had not seen."""
+    proof = _proof(rules)
+    if proof is None:
+        return None
+    names = [name for name in _RULE_STYLES if name in {row.name for row in proof.rows}]
+    means = _means(proof.studies, lambda study: study.of_best, names)
+    title = "held-out workloads: share of the best rate found"
+    return _dots(means, names, title=title, label="share of the best found")
+
+
+def _proof(rules: RuleSet) -> HeldOut | None:
+    """Return the test of rules on threads with each workload left out, if there is one."""
+    proof = rules.groups[THREADS].proof.by_workload if THREADS in rules.groups else None
+    return proof if proof is not None and proof.studies else None
+
+
+def _means(
+    studies: Sequence[HeldOutStudy], figures_of: Callable[[HeldOutStudy], Mapping[str, float]], names: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return the geometric mean of each workload, by name; those that differ most first, of too many."""
+    by_workload: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    for study in studies:
+        by_workload[study.situation.workload].append(figures_of(study))
+    means = {w: {name: geometric_mean(row[name] for row in rows) for name in names} for w, rows in by_workload.items()}
+    widest = sorted(means, key=lambda w: min(means[w].values()) - max(means[w].values()))[:_MAX_ROWS]
+    return {workload: means[workload] for workload in sorted(widest, reverse=True)}
+
+
+def _dots(means: Mapping[str, Mapping[str, float]], names: Sequence[str], *, title: str, label: str) -> str:
+    from matplotlib import rc_context
+
+    figure, axes = empty_figure(8, 1.4 + 0.24 * len(means))
+    with rc_context({"font.size": 9}):
+        for name in reversed(names):
+            colour, marker = _RULE_STYLES[name]
+            x = [values[name] for values in means.values()]
+            axes.scatter(x, range(len(means)), color=colour, marker=marker, s=26, label=name, alpha=0.85, zorder=3)
+        axes.axvline(1.0, color="#888888", linewidth=0.8, zorder=1)
+        axes.set_yticks(range(len(means)), list(means))
+        axes.set_xlabel(label)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6, zorder=0)
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        return svg_of(figure, transparent=False)

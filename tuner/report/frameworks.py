@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,11 +10,11 @@ from rich.text import Text
 from tuner.quantity import energy_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.card import rendered as rendered_card
-from tuner.report.layout import table
+from tuner.report.layout import csv_text, table
+from tuner.report.terminal import setting_text
 from tuner.report.verdicts import VERDICT_STYLES
-from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RowResult
+from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RatioResult, RowResult
 from tuner.result.wording import range_text, speed_up
-from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 
 _GIB = 1024**3
@@ -55,7 +52,7 @@ def _answer(result: FrameworksResult) -> Answer:
     first, reference = result.fastest, f"{result.reference} at its best"
     if first is None:
         text = "no framework was measured beside another yet"
-        return Answer(code=VerdictCode.UNDECIDED, word="NOTHING COMPARED", text=text, setting=())
+        return Answer(code=VerdictCode.UNDECIDED, word="NOTHING COMPARED", text=text)
     at = f"at batch size {result.batch_size}"
     if first.framework == result.reference:
         return _answer_for_reference(result, f"{reference}, {at}")
@@ -68,14 +65,14 @@ def _answer(result: FrameworksResult) -> Answer:
             text = f"the fastest was {name}: {range_text(verdict)} the speed of {reference}, {at}"
         else:  # never in one round, or in too few
             text = f"the fastest was {name}; how it compares with {reference}, {at}, is not known yet"
-        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     if verdict.code is VerdictCode.BETTER:
         rate = f"{rate_text(best.items_per_s or 0.0)} items/s"
         text = f"{name}, runs at {speed_up(verdict)} the speed of {reference}, {at}: {rate}"
         setting = tuple(_setting(best).split()) if best.kind != Kind.DEFAULT else ()
         return Answer(code=verdict.code, word="FASTER", text=text, setting=setting)
     text = f"the fastest, {name}, runs at {speed_up(verdict)} the speed of {reference}, {at}"
-    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text)
 
 
 def _answer_for_reference(result: FrameworksResult, reference: str) -> Answer:
@@ -85,9 +82,9 @@ def _answer_for_reference(result: FrameworksResult, reference: str) -> Answer:
     unknown = [name for name, verdict in result.fastest.over.items() if verdict.code not in shown]
     if unknown or not result.fastest.over:
         text = f"the fastest was {reference}, but that {' and '.join(unknown) or 'another'} is not faster is not shown"
-        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     text = f"no framework is faster than {reference}"
-    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text)
 
 
 def _rivals(result: FrameworksResult) -> list[tuple[str, str]]:
@@ -208,22 +205,19 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _setting(row: RowResult) -> str:
-    values: Sequence[tuple[str, Value]] = [item for item in row.setting.items() if item[0] != "batch_size"]
-    return " ".join(f"{name}={value}" for name, value in values)
+    return setting_text(row.setting, ("batch_size",))
 
 
 def as_csv(result: FrameworksResult) -> str:
     """Return the rows as CSV, their settings as words."""
     names = [name for name in RowResult.__struct_fields__ if name not in ("setting", "ratio", "batch_ratio")]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "speedup", "low", "high", "setting"])
-    for row in result.rows:
-        ratio = row.ratio
-        ends = ["", "", ""] if ratio is None else [ratio.speedup, ratio.low, ratio.high]
-        values = ["" if getattr(row, name) is None else getattr(row, name) for name in names]
-        writer.writerow([*values, *ends, _setting(row)])
-    return out.getvalue()
+    rows = ((*(getattr(row, name) for name in names), *ratio_cells(row.ratio), _setting(row)) for row in result.rows)
+    return csv_text([*names, "speedup", "low", "high", "setting"], rows)
+
+
+def ratio_cells(ratio: RatioResult | None) -> tuple[float | None, ...]:
+    """Return a ratio and the ends of its interval, as cells of a table for programs."""
+    return (None, None, None) if ratio is None else (ratio.speedup, ratio.low, ratio.high)
 
 
 def chart(result: FrameworksResult) -> str | None:

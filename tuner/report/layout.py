@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
@@ -92,6 +94,15 @@ def table(*headers: str, title: str | None = None) -> Table:
         if header.startswith("!") or len(styled.columns) == 1:
             styled.names.add(len(styled.columns) - 1)
     return styled
+
+
+def csv_text(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV with a header; what is None stays empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(titles)
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from rich.console import RenderableType
@@ -13,7 +11,8 @@ from tuner.model.overhead import HIDDEN
 from tuner.model.timeline import Part
 from tuner.quantity import ms_text, percent, ratio_text
 from tuner.report.chart import PALETTE, empty_panels, svg_of
-from tuner.report.layout import table
+from tuner.report.frameworks import ratio_cells
+from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, warnings
 from tuner.result.overhead import HidingResult, OverheadResult, OverheadRow
 from tuner.workload.workload import Execution
@@ -171,19 +170,15 @@ def _notes(result: OverheadResult) -> list[str]:
 
 def as_csv(result: OverheadResult) -> str:
     """Return the rows as CSV."""
-    out = io.StringIO()
     names = [
         "execution", "batch_size", "status", "step_s", "per_item_s", "exposed_overhead", "exposed_low", "exposed_high",
         "operators", "operator_s", "launch_ratio", "launch_s", "profiler_cost",
     ]  # fmt: skip
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, *(f"{part}_share" for part in Part), "speedup", "low", "high"])
-    for row in result.rows:
-        ratio = row.ratio
-        ends = ["", "", ""] if ratio is None else [ratio.speedup, ratio.low, ratio.high]
-        values = ["" if getattr(row, name) is None else getattr(row, name) for name in names]
-        writer.writerow([*values, *(row.parts.get(part, "") for part in Part), *ends])
-    return out.getvalue()
+    rows = (
+        (*(getattr(row, name) for name in names), *(row.parts.get(part) for part in Part), *ratio_cells(row.ratio))
+        for row in result.rows
+    )
+    return csv_text([*names, *(f"{part}_share" for part in Part), "speedup", "low", "high"], rows)
 
 
 def chart(result: OverheadResult) -> str | None:

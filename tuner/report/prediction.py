@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.machine.host import Machine
 from tuner.quantity import plural, rate_text
 from tuner.report.chart import MAX_CELLS, empty_grid, ordered, svg_of
-from tuner.report.layout import table
+from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, setting_text, warnings
-from tuner.result.prediction import (
-    PredictionResult,
-    Trust,
-)
+from tuner.result.prediction import PredictionResult, Trust
 from tuner.space.values import Value
 
 NOT_MEASURED = "predicted, not measured"
@@ -120,14 +114,12 @@ def _trust(result: PredictionResult) -> list[str]:
 
 def as_csv(result: PredictionResult) -> str:
     """Return a row for each predicted setting, the fastest first."""
-    text = io.StringIO()
     names = list(dict.fromkeys(name for each in result.predicted for name in each.setting))
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, "items_per_s", "ratio"])
-    for each in result.predicted:
-        values = [each.setting.get(name, "") for name in names]
-        writer.writerow([*values, f"{each.items_per_s:.6g}", f"{each.ratio:.4f}"])
-    return text.getvalue()
+    rows = (
+        (*(each.setting.get(name) for name in names), f"{each.items_per_s:.6g}", f"{each.ratio:.4f}")
+        for each in result.predicted
+    )
+    return csv_text([*names, "items_per_s", "ratio"], rows)
 
 
 def chart(result: PredictionResult) -> str | None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.measure.warning import seen_warnings
-from tuner.model.profile import Bound, Profile
+from tuner.model.profile import Bound
 from tuner.quantity import ms_text, percent, plural
-from tuner.report.layout import table
+from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, warnings
-from tuner.result.profile import OperatorResult, ProfileResult, ThreadsResult
-from tuner.result.study import WarningResult
-from tuner.study.subject import Subject
+from tuner.result.profile import OperatorResult, ProfileResult
 
 _COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}
 _WHY = {
@@ -25,55 +19,6 @@ _WHY = {
     Bound.MEMORY: "moving data",
     Bound.OVERHEAD: "neither: calls, small sizes, or slow code",
 }
-
-
-def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pinned: str = "") -> ProfileResult:
-    """Return what is published of a profile.
-
-    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
-    """
-    total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
-    most = profile.traced[-1].threads
-    return ProfileResult(
-        machine=subject.machine,
-        runtime=subject.runtime,
-        workload=subject.workload,
-        batch_size=batch_size,
-        threads=tuple(
-            ThreadsResult(
-                threads=each.threads,
-                step_s=each.step_s,
-                plain_s=each.plain_s,
-                traced_s=each.traced_s,
-                busy_s=each.busy_s,
-                profiler_cost=each.traced_s / each.plain_s,
-                flops=each.roof.flops,
-                bytes_s=each.roof.bytes_s,
-            )
-            for each in profile.traced
-        ),
-        between_share=profile.between_shares,
-        exposed_overhead=profile.traced[0].exposed,
-        operators=tuple(
-            OperatorResult(
-                name=each.name,
-                op=each.op,
-                bound=each.bound,
-                runs=each.runs,
-                time_s=dict(each.times_s),
-                share=each.times_s[1] / total_s,
-                flops=each.flops,
-                n_bytes=each.n_bytes,
-                contention=each.scaling.contention,
-                coherency=each.scaling.coherency,
-                error=each.scaling.error,
-                best_threads=each.scaling.best_threads(most),
-            )
-            for each in sorted(profile.operators, key=lambda each: -each.times_s[1])
-            if each.times_s[1] > 0
-        ),
-        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
-    )
 
 
 def rendered(result: ProfileResult, *, top: int) -> list[RenderableType]:
@@ -170,15 +115,13 @@ def _ms(seconds: float | None) -> str:
 def as_csv(result: ProfileResult) -> str:
     """Return the operators as CSV, a column of times (s) for each number of threads."""
     counts = [each.threads for each in result.threads]
-    names = ["name", "type", "class", "runs", "share", "flops", "bytes", "contention", "coherency", "error"]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "best_threads", *(f"time_s_{n}" for n in counts)])
-    for each in result.operators:
-        fixed: Sequence[object] = [each.name, each.op, each.bound, each.runs, each.share, each.flops, each.n_bytes]
-        law = [each.contention, each.coherency, each.error, each.best_threads]
-        writer.writerow([*fixed, *law, *(each.time_s.get(n, "") for n in counts)])
-    return out.getvalue()
+    fields = zip(OperatorResult.__struct_encode_fields__, OperatorResult.__struct_fields__, strict=True)
+    names = {title: name for title, name in fields if name != "time_s"}
+    rows = (
+        (*(getattr(each, name) for name in names.values()), *(each.time_s.get(n) for n in counts))
+        for each in result.operators
+    )
+    return csv_text([*names, *(f"time_s_{n}" for n in counts)], rows)
 
 
 def roofline(result: ProfileResult) -> str:

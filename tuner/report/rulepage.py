@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tuner.report import htmlpage
+from tuner.report import pages
 from tuner.report.emit import argument_note
 from tuner.report.rules import (
     FOLLOWED,
@@ -34,7 +34,7 @@ from tuner.report.rules import (
     stratum_rows,
     why_none,
 )
-from tuner.report.rulesummary import SET_COLUMNS, cells, columns, notes, set_cells, set_notes, summary
+from tuner.report.rulesummary import SET_COLUMNS, notes, set_cells, set_notes, summary
 from tuner.result.recommendation import kind_text
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import THREADS
@@ -57,7 +57,7 @@ def markdown(rules: RuleSet, pictures: Mapping[str, str]) -> str:
 
 def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
-    return htmlpage.page("Parallelism rules", _body(markdown(rules, {name: name for name in drawn}), drawn))
+    return pages.page("Parallelism rules", _body(markdown(rules, {name: name for name in drawn}), drawn))
 
 
 def fragment(rules: RuleSet) -> str:
@@ -124,12 +124,12 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
 
 def _summary(rules: RuleSet) -> Iterator[str]:
     """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
-    for group in summary(rules).groups:
+    for group in summary(rules):
         if not group.rows:
             yield from (f"{group.title.capitalize()}: {group.no_rule}.", "")
             continue
         yield from (f"{group.title.capitalize()}:", "")
-        yield from _rows(columns(group), cells(group), n_words=len(columns(group)))
+        yield from _rows(group.columns, group.rows, n_words=len(group.columns))
         yield from _rows(SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in set_cells(group)), n_words=3)
         yield from (f"- {note}" for note in (*set_notes(group), *group.notes))
         yield ""
@@ -177,8 +177,5 @@ def _table(title: str, proof: HeldOut | None) -> Iterator[str]:
 
 
 def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int = 1) -> Iterator[str]:
-    """Yield a table, whose first columns are words and the others figures, and the empty line after it."""
-    yield f"| {' | '.join(titles)} |"
-    yield f"|{' --- |' * n_words}{' ---: |' * (len(titles) - n_words)}"
-    yield from (f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
-    yield ""
+    """Yield a table, and the empty line after it."""
+    yield from (*pages.markdown_table(titles, rows, n_words=n_words), "")

@@ -1,6 +1,6 @@
 """The rules on one screen: what to set in which situation, what that gains, who is better off without, what is unknown.
 
-A summary is plain data, made from a rule set and, if there is one, the reader's machine; for a terminal and for pages.
+A summary is plain data, for a terminal and for pages.
 """
 
 from __future__ import annotations
@@ -42,25 +42,6 @@ _NOT_FOR = "models of these studies that are better off with the defaults, by wh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SituationRow:
-    """A situation, what to set there, and its gain; `exceptions` are models that are better off with the defaults."""
-
-    models: str
-    """Which models the rule is about."""
-    build: str
-    onednn: str
-    cpu_limit: str
-    cores: str
-    setting: str
-    """The letter of a set of variables, or that there is nothing to set."""
-    machines: str
-    """How many machines this was measured on."""
-    speed_up: str
-    """Over the defaults, of what the rule sets, be it advised here or not."""
-    exceptions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VariableSet:
     """What a letter stands for: variables with their values in words; guides that set the same; and an example."""
 
@@ -76,41 +57,27 @@ class GroupSummary:
     """The rules of a group: situations, sets of variables, and where a search finds more; or why there is no rule."""
 
     title: str
-    rows: tuple[SituationRow, ...]
-    sets: tuple[VariableSet, ...]
-    notes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    """A situation each, with the letter of what to set there, its gain, and the models that are better off without."""
+    sets: tuple[VariableSet, ...] = ()
+    notes: tuple[str, ...] = ()
     no_rule: str
     """Why there is no table, where there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSummary:
-    """All of it; `here` says in which respects the reader's machine is none of those that were measured."""
-
-    title: str
-    here: tuple[str, ...]
-    groups: tuple[GroupSummary, ...]
-    unknown: tuple[str, ...]
+_COLUMNS = ("models", "build", "oneDNN", "CPU limit", "cores", "machines", "set", "speed-up if set", "not for")
 
 
-def summary(rules: RuleSet, machine: Machine | None = None) -> RuleSummary:
-    """Return what a team has to know of rules; of a reader's `machine`, whether they speak of it."""
-    here: list[str] = []
+def summary(rules: RuleSet) -> list[GroupSummary]:
+    """Return what a team has to know of rules, group by group."""
     letters = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    groups = []
-    for name in KEEP:
-        group = rules.groups.get(name)
-        if group is None:
-            groups.append(GroupSummary(title=TITLES[name], rows=(), sets=(), notes=(), no_rule=NOT_KNOWN[name]))
-            continue
-        groups.append(_group(rules, name, group, letters))
-        here += group.coverage.outside_on(machine) if machine is not None else []
-    return RuleSummary(
-        title=f"{heading(rules)}, {rules.provenance.created[:10]}",
-        here=tuple(dict.fromkeys(here)),
-        groups=tuple(groups),
-        unknown=tuple(never_measured(rules)),
-    )
+    return [
+        _group(rules, name, rules.groups[name], letters)
+        if name in rules.groups
+        else GroupSummary(title=TITLES[name], no_rule=NOT_KNOWN[name])
+        for name in KEEP
+    ]
 
 
 def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -> GroupSummary:
@@ -128,18 +95,19 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         exceptions = [each for each in against if not is_gain(each.over_default)] if values else []
         more += [_more_text(each, kind) for each in against if values and is_gain(each.over_default)]
         rows.append(
-            SituationRow(
-                models=_models(rule, group),
-                build=_build(kind),
-                onednn="on" if kind.onednn else "off",
-                cpu_limit=kind.cpu_limit or "none",
-                cores=kind.cores or "any",
-                setting=sets[values].letter if values else NOTHING,
-                machines=str(stratum.n_machines or "—"),
-                speed_up=_speed_up(stratum),
-                exceptions=tuple(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions),
+            (
+                _models(rule, group),
+                _build(kind),
+                "on" if kind.onednn else "off",
+                kind.cpu_limit or "none",
+                kind.cores or "any",
+                str(stratum.n_machines or "—"),
+                sets[values].letter if values else NOTHING,
+                _speed_up(stratum),
+                ", ".join(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions) or "—",
             )
         )
+    first = 1 if all(row[0] in (_ALL, _OTHERS) for row in rows) else 0  # which models is said where rules ask for it
     notes = []
     if more:
         notes.append(f"By the studies' estimates another setting gives a tenth or more over the set: {', '.join(more)}")
@@ -148,7 +116,8 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
     why = why_none(rules, group)
     return GroupSummary(
         title=TITLES[name],
-        rows=tuple(rows),
+        columns=_COLUMNS[first:],
+        rows=tuple(row[first:] for row in rows),
         sets=tuple(sets.values()),
         notes=tuple(notes),
         no_rule=_NO_SITUATIONS if why is None else f"no rule, {KEEP[name]}: {why}",
@@ -236,22 +205,6 @@ def _more_text(each: CounterExample, kind: Kind) -> str:
     return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
 
 
-COLUMNS = ("build", "oneDNN", "CPU limit", "cores", "machines", "set", "speed-up if set", "not for")
-
-
-def columns(group: GroupSummary) -> tuple[str, ...]:
-    """Return the titles of a group's table; which models is a column where rules ask for it."""
-    return ("models", *COLUMNS) if any(row.models not in (_ALL, _OTHERS) for row in group.rows) else COLUMNS
-
-
-def cells(group: GroupSummary) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a group's table."""
-    for row in group.rows:
-        words = (row.build, row.onednn, row.cpu_limit, row.cores, row.machines, row.setting, row.speed_up)
-        models = (row.models,) if len(columns(group)) > len(COLUMNS) else ()
-        yield (*models, *words, ", ".join(row.exceptions) or "—")
-
-
 SET_COLUMNS = ("set", "variable", "value")
 
 
@@ -307,14 +260,15 @@ def _measured(group: RuleList) -> str:
 
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
     """Return the summary for a terminal."""
-    shown = summary(rules, machine)
-    parts: list[RenderableType] = [Text(shown.title, style="bold"), ""]
-    if shown.here:
-        parts += [Text(f"! never measured on a machine like this one: {'; '.join(shown.here)}", style="bold yellow")]
+    parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold"), ""]
+    groups = [rules.groups[name] for name in KEEP if name in rules.groups]
+    here = dict.fromkeys(text for group in groups for text in group.coverage.outside_on(machine))
+    if here:
+        parts += [Text(f"! never measured on a machine like this one: {'; '.join(here)}", style="bold yellow")]
         parts += [Text("  what follows may not hold here; tftune search measures it"), ""]
-    for group in shown.groups:
-        parts += _rendered_group(group)
-    rows = [*notes(rules), *(("Unknown", line) for line in shown.unknown)]
+    for each in summary(rules):
+        parts += _rendered_group(each)
+    rows = [*notes(rules), *(("Unknown", line) for line in never_measured(rules))]
     return [*parts, *(Text.assemble((title.ljust(10), "bold"), text) for title, text in rows)]
 
 
@@ -322,8 +276,8 @@ def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
         yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule), "")
         return
-    situations = table(*columns(group), title=group.title)
-    for row in cells(group):
+    situations = table(*group.columns, title=group.title)
+    for row in group.rows:
         situations.add_row(*row)
     variables = table(*SET_COLUMNS)
     for letters, *words in set_cells(group):

@@ -11,8 +11,7 @@ from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
-from tuner.report.emit import Format, Ways, emit
-from tuner.report.limit import CpuLimit
+from tuner.report.emit import CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching
 from tuner.result.study import (
@@ -45,7 +44,6 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
             code=VerdictCode.UNDECIDED,
             word="UNFINISHED",
             text=f"{study.workload.name}: there are no finals yet",
-            setting=(),
         )
         rows = [
             ("Next", "run the same search again: it continues"),
@@ -84,7 +82,7 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
     quantity = wording(study.objective).quantity
     figure = f"; several run at {range_text(against)} its {quantity}" if against and is_known else ""
     text = f"one process instead of {of}{figure}"
-    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
 
 
 def _answer(
@@ -110,23 +108,23 @@ def _answer(
         return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}{figure}", setting=words)
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
-        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     interval = range_text(against)
     unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
     if against.code is VerdictCode.NO_DIFFERENCE and observation(study, Code.NO_SEARCH):
         text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"
-        return Answer(code=against.code, word="NO DIFFERENCE", text=text + unseen, setting=())
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text + unseen)
     if against.code is VerdictCode.NO_DIFFERENCE:
         start = "no setting made a difference" if unseen else "nothing to set"
         text = f"{of}: {start}; the best other setting runs at {interval} the {quantity} of {defaults}{unseen}"
-        return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text)
     if against.code is VerdictCode.UNDECIDED:
         text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}{unseen}"
-        return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
+        return Answer(code=against.code, word="UNDECIDED", text=text)
     if against.code is VerdictCode.WORSE:
         text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {speed_up(against)}"
-        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
-    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}", setting=())
+        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}")
 
 
 def _processes_text(finals: FinalsResult) -> str:

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from tuner.measure.objective import Objective
 from tuner.quantity import duration_text, percent, ratio_text
-from tuner.report import cardpage, htmlpage
+from tuner.report import pages
 from tuner.report.card import Card, notes
 from tuner.report.comparison import conditions
 from tuner.report.terminal import device_lines, setting_text
@@ -32,16 +32,16 @@ _COPY = "navigator.clipboard.writeText(this.nextSibling.textContent).then(()=>th
 def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Sequence[tuple[str, str]]) -> str:
     """Return the page: `snippets` by their format, and `charts` as SVG with their titles."""
     parts = [f"<h1>{escape(_title(study))}</h1>"]
-    parts.append(cardpage.html(card))
+    parts.append(pages.card_html(card))
     if snippets:
         parts += ["<h2>What to set</h2>", _tabs(snippets)]
     for title, svg in charts:
         parts += [f"<h2>{title}</h2>", svg]
     for title, heads, rows in _tables(study):
-        parts += [f"<h2>{title}</h2>", _table(heads, rows)]
+        parts += [f"<h2>{title}</h2>", pages.html_table(heads, rows)]
     raw = json.dumps(to_builtins(study), indent=1)
     parts.append(f"<details><summary>All of it as JSON</summary><pre>{escape(raw)}</pre></details>")
-    return htmlpage.page(_title(study), "\n".join(parts), _TABS + cardpage.STYLE)
+    return pages.page(_title(study), "\n".join(parts), _TABS + pages.STYLE)
 
 
 def _tabs(snippets: Mapping[str, str]) -> str:
@@ -59,12 +59,11 @@ def _tabs(snippets: Mapping[str, str]) -> str:
 def markdown(study: StudyResult, card: Card, snippets: Mapping[str, str]) -> str:
     """Return the page without its charts, as text."""
     lines = [f"# {_title(study)}", ""]
-    lines += cardpage.markdown(card)
+    lines += pages.card_markdown(card)
     for name, snippet in snippets.items():
         lines += ["", f"{name}:", "", "```", snippet.rstrip(), "```"]
     for title, heads, rows in _tables(study):
-        lines += ["", f"## {title}", "", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+        lines += ["", f"## {title}", "", *pages.markdown_table(heads, rows, n_words=len(heads))]
     return "\n".join(lines) + "\n"
 
 
@@ -156,9 +155,3 @@ def _command(study: StudyResult) -> str:
     words += [f"--param {shlex.quote(f'{name}={value}')}" for name, value in workload.params.items()]
     words += [] if study.seed is None else [f"--seed {study.seed}"]
     return " ".join([*words, *(["--metric-regex …", "--", workload.description] if is_command else [])])
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in heads)}</tr>" if heads else ""
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>{head}{body}</table>"

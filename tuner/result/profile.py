@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tuner.machine.host import Machine
-from tuner.model.profile import Bound
+from tuner.measure.warning import seen_warnings
+from tuner.model.profile import Bound, Profile
 from tuner.result.study import WarningResult
-from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+from tuner.study.subject import BuildFacts, Document, Subject, WorkloadFacts
 
 
 class ThreadsResult(Struct, frozen=True, kw_only=True):
@@ -65,3 +66,52 @@ class ProfileResult(Document, frozen=True, kw_only=True):
     """That share as TensorFlow's profiler tells it, as `tftune overhead` does; null where it keeps no whole step."""
     operators: tuple[OperatorResult, ...]
     warnings: tuple[WarningResult, ...] = ()
+
+
+def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pinned: str = "") -> ProfileResult:
+    """Return what is published of a profile.
+
+    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
+    """
+    total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
+    most = profile.traced[-1].threads
+    return ProfileResult(
+        machine=subject.machine,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        batch_size=batch_size,
+        threads=tuple(
+            ThreadsResult(
+                threads=each.threads,
+                step_s=each.step_s,
+                plain_s=each.plain_s,
+                traced_s=each.traced_s,
+                busy_s=each.busy_s,
+                profiler_cost=each.traced_s / each.plain_s,
+                flops=each.roof.flops,
+                bytes_s=each.roof.bytes_s,
+            )
+            for each in profile.traced
+        ),
+        between_share=profile.between_shares,
+        exposed_overhead=profile.traced[0].exposed,
+        operators=tuple(
+            OperatorResult(
+                name=each.name,
+                op=each.op,
+                bound=each.bound,
+                runs=each.runs,
+                time_s=dict(each.times_s),
+                share=each.times_s[1] / total_s,
+                flops=each.flops,
+                n_bytes=each.n_bytes,
+                contention=each.scaling.contention,
+                coherency=each.scaling.coherency,
+                error=each.scaling.error,
+                best_threads=each.scaling.best_threads(most),
+            )
+            for each in sorted(profile.operators, key=lambda each: -each.times_s[1])
+            if each.times_s[1] > 0
+        ),
+        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
+    )

@@ -8,10 +8,9 @@ from enum import StrEnum
 
 from scipy.special import ndtr
 
+from tuner.stats import MARGIN as MARGIN
 from tuner.stats.estimate import Estimate
 
-MARGIN = 0.02
-"""The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
 _HOPELESSLY_WIDE = math.log(1.5)
 _MIN_DF = 2.0  # with one degree of freedom, the width of an interval depends on whether two numbers happen to agree
 _Z = 1.96

@@ -15,24 +15,25 @@ has been measured is stored at once (`store`), and not again. What it comes to i
 from __future__ import annotations
 
 from tuner.job.events import FrameworksEvents
-from tuner.job.frameworks.comparison import Comparison, FrameworksRequest, prepare_comparison, recall
+from tuner.job.frameworks.comparison import Comparison, prepare_comparison, recall
 from tuner.job.frameworks.finals import hold_finals
 from tuner.job.frameworks.preparation import check, check_tuned, make_ready, time_loading, tune
-from tuner.job.frameworks.result import ComparisonData, data_of
+from tuner.job.frameworks.result import data_of, describe_frameworks
 from tuner.job.frameworks.scan import scan
+from tuner.job.request import FrameworksRequest
 from tuner.machine.locks import machine_lock
-from tuner.result.frameworks import INTERRUPTED
+from tuner.result.frameworks import INTERRUPTED, FrameworksResult
 from tuner.study.storage import storage_errors
 
 
-def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> ComparisonData:
+def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> FrameworksResult:
     """Measure what is not stored yet, as far as the time goes; return all there is.
 
     Raises BadInputError before anything is measured.
     """
     with storage_errors():
         comparison = prepare_comparison(request, events)
-        if request.measures:
+        if not request.stored:
             try:
                 _measure(comparison)
             except KeyboardInterrupt:
@@ -41,7 +42,7 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
             comparison.store.put_end(
                 comparison.ended, comparison.reference.job.seen.added_to(comparison.watch.conditions())
             )
-        return data_of(comparison)
+        return describe_frameworks(data_of(comparison))
 
 
 def _measure(comparison: Comparison) -> None:

@@ -18,7 +18,7 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import F32, Framework
 from tuner.identity import digest
 from tuner.job.job import Job
-from tuner.job.request import interpreter
+from tuner.job.parsed import interpreter
 from tuner.measure.agreement import TOLERANCE
 from tuner.measure.finals import Contender
 from tuner.measure.measurement import Measurement

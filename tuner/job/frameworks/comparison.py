@@ -22,59 +22,21 @@ from tuner.job.frameworks.candidate import (
 )
 from tuner.job.frameworks.store import Store
 from tuner.job.job import prepare
-from tuner.job.request import (
-    KEEP,
-    MAY_CHANGE,
-    NUMERICS,
-    SearchRequest,
-    check_margin,
-    find_device,
-    find_workload,
-    parse_request,
-)
+from tuner.job.parsed import check_margin, find_device, find_workload, parse_request
+from tuner.job.request import KEEP, MAY_CHANGE, NUMERICS, FrameworksRequest, SearchRequest
 from tuner.job.servers import free_memory_bytes
 from tuner.machine.conditions import Watch
 from tuner.measure.countdown import Countdown
 from tuner.measure.measurement import Measurement
-from tuner.paths import DEFAULT_STORAGE
 from tuner.result.frameworks import COMPLETE, AbsentResult, Kind
 from tuner.space.batches import parse_sizes
-from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
 from tuner.trial.audit import Seen
 from tuner.trial.outcome import Status
-from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-BATCHES = "1,4,16,64,256,1024"
-BUDGET = "30m"
-TIMEOUT = "5m"
 _LASTING = (Status.OK, Status.OOM, Status.INVALID, Status.UNAPPLIED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworksRequest:
-    """The options of a comparison of frameworks as they were typed."""
-
-    workload: WorkloadSpec
-    frameworks: str | None = None
-    """With commas; None for all that are installed."""
-    batches: str = BATCHES
-    batch_size: int | None = None
-    """That of the searches and verdicts; None for the workload's own."""
-    space: str | None = None
-    time_budget: str = BUDGET
-    pythons: Sequence[str] = ()
-    numerics: str = KEEP
-    margin: float = MARGIN
-    storage: str = DEFAULT_STORAGE
-    trial_timeout: str = TIMEOUT
-    seed: int = 0
-    new: bool = False
-    wait: bool = False
-    measures: bool = True
-    """Whether anything is measured; else what is stored is shown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,8 +107,8 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
     batches = parse_sizes(request.batches)
     budget_s = parse_duration(request.time_budget)
     check_margin(request.margin)
-    check_storage(request.storage, create=request.measures)
-    if request.new and not request.measures:
+    check_storage(request.storage, create=not request.stored)
+    if request.new and request.stored:
         raise BadInputError("--stored and --new contradict each other", "give one of them")
     if request.numerics not in NUMERICS:
         raise unknown_name("word for --numerics", request.numerics, NUMERICS)
@@ -166,7 +128,7 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
     if workload.command is not None:
         raise BadInputError("a command is not a model that other frameworks could run", "give a model")
     device = find_device(request.workload, framework)
-    if request.measures:
+    if not request.stored:
         device.check_idle()
     batch_size = workload.batch_size if request.batch_size is None else request.batch_size
     if batch_size < 1:
@@ -198,7 +160,7 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
             batch_size=batch_size,
             seed=request.seed,
             new=request.new,
-            create=request.measures,
+            create=not request.stored,
         ),
     )
     earlier = comparison.store.conditions
@@ -206,7 +168,7 @@ def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> 
         seen.pinned, seen.unlike_cores = earlier.pinned, earlier.unlike_cores
         seen.not_finite = earlier.not_finite or None
     recall(comparison)
-    if not request.measures:
+    if request.stored:
         for each in comparison.prepared:
             each.failure = each.failure or comparison.store.failure(each)
         comparison.ended = comparison.store.ended or comparison.ended

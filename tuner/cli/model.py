@@ -1,0 +1,183 @@
+"""The commands `overhead`, `profile` and `predict`: where the time of a model's step goes, and what that predicts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import (
+    BatchesOption,
+    BatchOption,
+    JsonOption,
+    PythonOption,
+    SetOption,
+    SpaceOption,
+    TimeoutOption,
+    WaitOption,
+    examples,
+    make_out_folder,
+    measuring,
+    of_workload,
+    out_folder,
+    output,
+    setting,
+    takes,
+)
+from tuner.cli.output import console, show_result
+from tuner.cli.search import INTERRUPTED
+from tuner.errors import BadInputError
+from tuner.job.request import OverheadRequest, PredictRequest, ProfileRequest
+
+OVERHEAD_EPILOG = examples(
+    "tftune overhead resnet50",
+    "tftune overhead lenet5 --batch 1..1024 --execution eager,graph --out lenet5-overhead",
+    "tftune overhead ./model.py --batch 1,8,32 --json",
+)
+PROFILE_EPILOG = examples(
+    "tftune profile resnet50",
+    "tftune profile ./saved_model --batch-size 1 --top 30",
+    "tftune profile resnet50 --out resnet50-profile --json",
+)
+PREDICT_EPILOG = examples(
+    "tftune predict resnet50",
+    "tftune predict resnet50 --machine sockets=2,cores=28,smt=2 --ideal",
+    "tftune predict resnet50 --setting inter_op=1,intra_op=2 --setting intel",
+    "tftune predict resnet50 --profile prediction/capture.json --machine server.json",
+)
+
+
+@takes(
+    OverheadRequest,
+    usual="resnet50",
+    batches=BatchesOption,
+    executions=Annotated[
+        str | None,
+        setting("--execution NAME[,NAME…]", "Of graph, eager and xla (default: all that the workload has)."),
+    ],
+    time_budget=Annotated[str, measuring("--time-budget TIME", "Time to spend, e.g. 90s, 10m.")],
+    python=PythonOption,
+    trial_timeout=TimeoutOption,
+    wait=WaitOption,
+)
+def overhead(
+    request: OverheadRequest,
+    out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show in how much of a step no operator runs: as a graph, operator by operator (eager) and compiled (XLA).
+
+    Batch by batch, from TensorFlow's own profiler. That exposed overhead is Python's and the runtime's, and more
+    threads do not reduce it: a larger batch, a graph or XLA does.
+    """
+    from tuner.api.model import RuntimeOverhead
+    from tuner.job.overhead import measure_overhead
+    from tuner.report.progress import OverheadShown
+
+    make_out_folder(out)
+    measured = RuntimeOverhead(measure_overhead(request, OverheadShown(console(stderr=True))))
+    show_result(measured, "overhead", out, json_=json_)
+    if measured.result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _batch_size(text: str | int) -> int:
+    """Return a batch size; raises BadInputError for several."""
+    if not re.fullmatch(r"0*[1-9]\d*", str(text)):
+        raise BadInputError(f"--batch-size is '{text}'", "expected one whole number of at least 1, e.g. 8")
+    return int(text)
+
+
+@takes(
+    ProfileRequest,
+    usual="resnet50",
+    batch_size=Annotated[
+        int | None, setting("--batch-size N", "Batch size (default: the workload's own).", parser=_batch_size)
+    ],
+    python=PythonOption,
+    trial_timeout=TimeoutOption,
+    wait=WaitOption,
+)
+def profile(
+    request: ProfileRequest,
+    top: Annotated[int, output("--top N", "Operators to show.", min=1)] = 12,
+    out: Annotated[Path | None, out_folder("the operators (CSV), the roofline (SVG) and the document (JSON)")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what each operator of a model takes with one thread and with more, and what bounds it.
+
+    TensorFlow runs one operator at a time meanwhile, and keeps the statistics itself.
+    """
+    from tuner.api.model import OperatorProfile
+    from tuner.job.profile import profile_workload
+    from tuner.report.progress import ProfileShown
+
+    make_out_folder(out)
+    measured = OperatorProfile(profile_workload(request, ProfileShown(console(stderr=True))))
+    show_result(measured, "profile", out, json_=json_, top=top)
+
+
+@takes(
+    PredictRequest,
+    usual="resnet50",
+    machine=Annotated[
+        str | None,
+        of_workload(
+            "--machine WORDS|FILE",
+            "Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per socket, "
+            "threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per socket), or a "
+            "file with the output of tftune inspect --json on that machine.",
+        ),
+    ],
+    settings=Annotated[
+        list[str] | None,
+        setting(
+            "--setting SETTING",
+            "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
+            "processes, add --space serving); can be repeated (default: the whole space).",
+        ),
+    ],
+    space=SpaceOption,
+    pins=SetOption,
+    batch_size=BatchOption,
+    ideal=Annotated[
+        bool,
+        setting("--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."),
+    ],
+    profile=Annotated[
+        str | None,
+        setting(
+            "--profile FILE",
+            "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
+        ),
+    ],
+    python=PythonOption,
+    trial_timeout=TimeoutOption,
+    new=Annotated[bool, setting("--new", "Measure the operators anew; they are kept in the cache.")],
+    wait=WaitOption,
+)
+def predict(
+    request: PredictRequest,
+    top: Annotated[int, output("--top N", "Settings to show.", min=1)] = 8,
+    out: Annotated[
+        Path | None,
+        out_folder(
+            "the settings (CSV), two knobs as a picture (SVG), the document (JSON) and what was measured (capture.json)"
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Predict the throughput of a TensorFlow model under different settings, on this machine or another one.
+
+    Measures the model's operators here, for about a minute on few CPUs, and simulates the settings from that. The
+    throughput shown is predicted, not measured: confirm it with tftune search.
+    """
+    from tuner.api.model import Prediction
+    from tuner.job.predict import predict_workload
+    from tuner.report.progress import ProfileShown
+
+    make_out_folder(out)
+    prediction = Prediction(*predict_workload(request, ProfileShown(console(stderr=True))))
+    show_result(prediction, "prediction", out, json_=json_, top=top)
