@@ -35,8 +35,7 @@ from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds
 from tuner.measure.warning import Code
 from tuner.report.card import check_card
-from tuner.report.comparison import comparison
-from tuner.report.verdicts import speedup_text
+from tuner.report.verdicts import comparison, speedup_text
 from tuner.result import evidence
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.space.deployment import Deployment

@@ -76,7 +76,7 @@ def _version(is_requested: bool) -> None:
 
 
 @app.callback()
-def options(
+def tftune(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,

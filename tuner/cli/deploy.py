@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli.options import StorageOption, StudyArgument, complete_study, examples, other, output
+from tuner.cli import options
+from tuner.cli.options import complete_study, examples, other, output
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
 
@@ -32,13 +33,13 @@ InstancesOption = Annotated[
 
 
 def emit(
-    study: StudyArgument,
+    study: options.Study,
     format_: Annotated[
         str, output("--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json", "Format of the snippet.")
     ] = "sh",
     instances: InstancesOption = False,
     model: Annotated[str | None, other("--model NAME", "Of an ensemble, the model that the snippet is for.")] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
+    storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
     from tuner.api.study import load_study
@@ -76,7 +77,7 @@ def run(
     ],
     instances: InstancesOption = False,
     keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
-    storage: StorageOption = DEFAULT_STORAGE,
+    storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
     """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.
 

@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import (
-    BatchesOption,
-    JsonOption,
-    MarginOption,
-    NumericsOption,
-    SpaceOption,
-    StorageOption,
-    TimeoutOption,
-    WaitOption,
-    examples,
-    make_out_folder,
-    measuring,
-    out_folder,
-    setting,
-    takes,
-)
+from tuner.cli import options
+from tuner.cli.options import examples, make_out_folder, measuring, out_folder, setting, takes
 from tuner.cli.output import console, show_result
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import TunerError
@@ -51,14 +37,14 @@ EPILOG = examples(
             "openvino, tensorrt (on a GPU), or a plugin's.",
         ),
     ],
-    batches=BatchesOption,
+    batches=options.Batches,
     batch_size=Annotated[
         int | None,
         setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
     ],
-    space=SpaceOption,
-    numerics=NumericsOption,
-    margin=MarginOption,
+    space=options.Space,
+    numerics=options.Numerics,
+    margin=options.Margin,
     time_budget=Annotated[
         str,
         measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
@@ -67,16 +53,16 @@ EPILOG = examples(
         list[str] | None,
         measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
     ],
-    storage=StorageOption,
-    trial_timeout=TimeoutOption,
+    storage=options.Storage,
+    trial_timeout=options.Timeout,
     new=Annotated[bool, measuring("--new", "Measure everything anew.")],
     stored=Annotated[bool, measuring("--stored", "Show what is stored; measure nothing.")],
-    wait=WaitOption,
+    wait=options.Wait,
 )
 def frameworks(
     request: FrameworksRequest,
     out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.
 

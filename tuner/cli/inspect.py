@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli import options
 from tuner.cli.help import SHOWN, Command, Group
-from tuner.cli.options import (
-    WORKLOAD_WORDS,
-    BatchOption,
-    JsonOption,
-    NumericsOption,
-    ObjectiveOption,
-    PythonOption,
-    SetOption,
-    SpaceOption,
-    examples,
-    other,
-    takes,
-)
+from tuner.cli.options import WORKLOAD_WORDS, examples, other, takes
 from tuner.cli.output import console, show, show_json
 from tuner.errors import BadInputError
 from tuner.job.request import SearchRequest
@@ -54,12 +43,12 @@ ENV_EPILOG = examples(
     SearchRequest,
     words=WORKLOAD_WORDS,
     usual="resnet50",
-    space=SpaceOption,
-    batch_size=BatchOption,
-    pins=SetOption,
-    objective=ObjectiveOption,
-    numerics=NumericsOption,
-    python=PythonOption,
+    space=options.Space,
+    batch_size=options.Batch,
+    pins=options.Set,
+    objective=options.Objective,
+    numerics=options.Numerics,
+    python=options.Python,
 )
 def inspect(
     request: SearchRequest,
@@ -72,7 +61,7 @@ def inspect(
     affinity: Annotated[
         str | None, other("--affinity VALUE", "Show where Intel's OpenMP library would bind each thread.")
     ] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Show the machine, the framework build, the knobs (active, or why not) and the baselines.
 
@@ -155,7 +144,7 @@ workloads = typer.Typer(
 
 
 @workloads.callback()
-def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
+def list_workloads(context: typer.Context, json_: options.Json = False) -> None:
     """List the shipped workloads. No workload is run."""
     if context.invoked_subcommand is not None:
         return
@@ -171,8 +160,8 @@ def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
 
 
 @workloads.command("show", cls=Command, epilog=WORKLOADS_EPILOG)
-@takes(SearchRequest, python=PythonOption)
-def show_workload(request: SearchRequest, json_: JsonOption = False) -> None:
+@takes(SearchRequest, python=options.Python)
+def show_workload(request: SearchRequest, json_: options.Json = False) -> None:
     """Show what a workload computes: variables, operations, heavy operators and their average width.
 
     The graph is traced once, by the interpreter given with --python, and cached.
@@ -203,7 +192,7 @@ def create(
     python: Annotated[
         str | None, other("--python PATH", "Python to build on (default: the first suitable one found).")
     ] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Create a virtual environment with an OpenMP build of TensorFlow (intel-tensorflow 2.14, the last one).
 

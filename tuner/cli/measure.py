@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli import options
 from tuner.cli.options import (
     WORKLOAD_WORDS,
-    BatchOption,
-    BudgetOption,
-    DetailsOption,
-    JsonOption,
-    MarginOption,
-    NumericsOption,
-    ObjectiveOption,
-    PythonOption,
-    SpaceOption,
-    StorageOption,
-    StudyArgument,
-    SummaryOption,
-    TimeoutOption,
-    WaitOption,
     check_out,
     complete_setting,
     examples,
@@ -63,22 +50,22 @@ NOISE_EPILOG = examples(
         str, other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting)
     ],
     b=Annotated[str, other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting)],
-    time_budget=BudgetOption,
-    space=SpaceOption,
-    objective=ObjectiveOption,
-    batch_size=BatchOption,
-    numerics=NumericsOption,
-    python=PythonOption,
-    storage=StorageOption,
-    margin=MarginOption,
-    trial_timeout=TimeoutOption,
-    wait=WaitOption,
+    time_budget=options.Budget,
+    space=options.Space,
+    objective=options.Objective,
+    batch_size=options.Batch,
+    numerics=options.Numerics,
+    python=options.Python,
+    storage=options.Storage,
+    margin=options.Margin,
+    trial_timeout=options.Timeout,
+    wait=options.Wait,
 )
 def compare(
     request: CompareRequest,
-    details: DetailsOption = False,
-    summary: SummaryOption = None,
-    json_: JsonOption = False,
+    details: options.Details = False,
+    summary: options.Summary = None,
+    json_: options.Json = False,
 ) -> None:
     """Compare two settings: is b faster than a? Every round starts new processes.
 
@@ -98,11 +85,11 @@ def compare(
 @takes(
     CheckRequest,
     words={},
-    study=StudyArgument,
+    study=options.Study,
     instances=Annotated[bool, other("--instances", "Check the answer on several processes, instead of that on one.")],
-    time_budget=BudgetOption,
-    python=PythonOption,
-    storage=StorageOption,
+    time_budget=options.Budget,
+    python=options.Python,
+    storage=options.Storage,
     margin=Annotated[
         float | None,
         setting(
@@ -118,16 +105,16 @@ def compare(
             "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
         ),
     ],
-    wait=WaitOption,
+    wait=options.Wait,
 )
 def check(
     request: CheckRequest,
     fail_on_undecided: Annotated[
         bool, output("--fail-on-undecided", "Exit with 1 where nothing is decided, too.")
     ] = False,
-    details: DetailsOption = False,
-    summary: SummaryOption = None,
-    json_: JsonOption = False,
+    details: options.Details = False,
+    summary: options.Summary = None,
+    json_: options.Json = False,
 ) -> None:
     """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
 
@@ -151,8 +138,7 @@ def check(
 
 def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
     """Print a comparison: its document, or its card, with `details` after its table."""
-    from tuner.report import card
-    from tuner.report.comparison import comparison
+    from tuner.report import card, verdicts
     from tuner.result.comparison import NothingToCheck
 
     result = compared.result
@@ -160,7 +146,7 @@ def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
         show_json(result)
         return
     if details and not isinstance(result, NothingToCheck):
-        show(comparison(result), "")
+        show(verdicts.comparison(result), "")
     show(*card.rendered(compared.card))
 
 
@@ -168,24 +154,24 @@ def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
     NoiseRequest,
     words=WORKLOAD_WORDS,
     usual="resnet50",
-    time_budget=BudgetOption,
-    objective=ObjectiveOption,
-    batch_size=BatchOption,
-    python=PythonOption,
-    trial_timeout=TimeoutOption,
-    wait=WaitOption,
+    time_budget=options.Budget,
+    objective=options.Objective,
+    batch_size=options.Batch,
+    python=options.Python,
+    trial_timeout=options.Timeout,
+    wait=options.Wait,
 )
-def noise(request: NoiseRequest, json_: JsonOption = False) -> None:
+def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     """Measure how noisy this machine is, by comparing the default setting with itself.
 
     Shows the smallest gain that a search with the default budget can detect here, and what else the machine did.
     """
     from tuner.job.calibration import calibrate
-    from tuner.report.comparison import noise as table
+    from tuner.report import verdicts
     from tuner.report.progress import NoiseShown
 
     report = calibrate(request, NoiseShown(console(stderr=True)))
     if json_:
         show_json(report)
     else:
-        show("", table(report))
+        show("", verdicts.noise(report))

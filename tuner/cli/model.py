@@ -8,24 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import (
-    BatchesOption,
-    BatchOption,
-    JsonOption,
-    PythonOption,
-    SetOption,
-    SpaceOption,
-    TimeoutOption,
-    WaitOption,
-    examples,
-    make_out_folder,
-    measuring,
-    of_workload,
-    out_folder,
-    output,
-    setting,
-    takes,
-)
+from tuner.cli import options
+from tuner.cli.options import examples, make_out_folder, measuring, of_workload, out_folder, output, setting, takes
 from tuner.cli.output import console, show_result
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError
@@ -52,20 +36,20 @@ PREDICT_EPILOG = examples(
 @takes(
     OverheadRequest,
     usual="resnet50",
-    batches=BatchesOption,
+    batches=options.Batches,
     executions=Annotated[
         str | None,
         setting("--execution NAME[,NAME…]", "Of graph, eager and xla (default: all that the workload has)."),
     ],
     time_budget=Annotated[str, measuring("--time-budget TIME", "Time to spend, e.g. 90s, 10m.")],
-    python=PythonOption,
-    trial_timeout=TimeoutOption,
-    wait=WaitOption,
+    python=options.Python,
+    trial_timeout=options.Timeout,
+    wait=options.Wait,
 )
 def overhead(
     request: OverheadRequest,
     out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Show in how much of a step no operator runs: as a graph, operator by operator (eager) and compiled (XLA).
 
@@ -96,15 +80,15 @@ def _batch_size(text: str | int) -> int:
     batch_size=Annotated[
         int | None, setting("--batch-size N", "Batch size (default: the workload's own).", parser=_batch_size)
     ],
-    python=PythonOption,
-    trial_timeout=TimeoutOption,
-    wait=WaitOption,
+    python=options.Python,
+    trial_timeout=options.Timeout,
+    wait=options.Wait,
 )
 def profile(
     request: ProfileRequest,
     top: Annotated[int, output("--top N", "Operators to show.", min=1)] = 12,
     out: Annotated[Path | None, out_folder("the operators (CSV), the roofline (SVG) and the document (JSON)")] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Show what each operator of a model takes with one thread and with more, and what bounds it.
 
@@ -139,9 +123,9 @@ def profile(
             "processes, add --space serving); can be repeated (default: the whole space).",
         ),
     ],
-    space=SpaceOption,
-    pins=SetOption,
-    batch_size=BatchOption,
+    space=options.Space,
+    pins=options.Set,
+    batch_size=options.Batch,
     ideal=Annotated[
         bool,
         setting("--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."),
@@ -153,10 +137,10 @@ def profile(
             "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
         ),
     ],
-    python=PythonOption,
-    trial_timeout=TimeoutOption,
+    python=options.Python,
+    trial_timeout=options.Timeout,
     new=Annotated[bool, setting("--new", "Measure the operators anew; they are kept in the cache.")],
-    wait=WaitOption,
+    wait=options.Wait,
 )
 def predict(
     request: PredictRequest,
@@ -167,7 +151,7 @@ def predict(
             "the settings (CSV), two knobs as a picture (SVG), the document (JSON) and what was measured (capture.json)"
         ),
     ] = None,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Predict the throughput of a TensorFlow model under different settings, on this machine or another one.
 

@@ -145,13 +145,13 @@ def parse_margin(text: str | float) -> float:
     return value
 
 
-StudyArgument = Annotated[
+Study = Annotated[
     str,
     typer.Argument(
         help="Name of a study, a unique prefix of one, or 'last' for the newest.", autocompletion=complete_study
     ),
 ]
-StorageOption = Annotated[
+Storage = Annotated[
     str,
     of_studies(
         "--storage FILE|URL",
@@ -160,16 +160,16 @@ StorageOption = Annotated[
         callback=storage_url,
     ),
 ]
-SinceOption = Annotated[
+Since = Annotated[
     str | None,
     of_studies("--since DATE|DAYS", "Only studies started since a date (2026-11-01, UTC) or in the last days (30d)."),
 ]
-MachineOption = Annotated[
+Machine = Annotated[
     str | None,
     of_studies("--machine ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
-WorkloadsOption = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
-SpaceOption = Annotated[
+Workloads = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
+Space = Annotated[
     str | None,
     setting(
         "--space NAME|FILE",
@@ -177,23 +177,23 @@ SpaceOption = Annotated[
         complete_space,
     ),
 ]
-SetOption = Annotated[list[str] | None, setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated.")]
-BatchOption = Annotated[str | None, setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's.")]
-BatchesOption = Annotated[
+Set = Annotated[list[str] | None, setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated.")]
+Batch = Annotated[str | None, setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's.")]
+Batches = Annotated[
     str,
     setting(
         "--batch FROM..TO|N,N…",
         "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
     ),
 ]
-ObjectiveOption = Annotated[
+Objective = Annotated[
     str,
     setting(
         "--objective throughput|latency|energy",
         "What to optimise: items per second, the time of a step, or the energy of an item.",
     ),
 ]
-NumericsOption = Annotated[
+Numerics = Annotated[
     str,
     setting(
         "--numerics keep|may-change",
@@ -201,30 +201,30 @@ NumericsOption = Annotated[
         one_of("keep", "may-change"),
     ),
 ]
-MarginOption = Annotated[
+Margin = Annotated[
     float, setting("--margin PERCENT", "Smallest difference that matters, in percent.", parser=parse_margin)
 ]
-BudgetOption = Annotated[
+Budget = Annotated[
     str,
     measuring("--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."),
 ]
-PythonOption = Annotated[
+Python = Annotated[
     str | None,
     measuring("--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."),
 ]
-TimeoutOption = Annotated[
+Timeout = Annotated[
     str,
     measuring("--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."),
 ]
-WaitOption = Annotated[bool, measuring("--wait", "Wait until no other tftune measures here, instead of failing.")]
-OutOption = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
-SummaryOption = Annotated[
+Wait = Annotated[bool, measuring("--wait", "Wait until no other tftune measures here, instead of failing.")]
+Out = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
+Summary = Annotated[
     Path | None,
     output("--summary FILE", "Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY."),
 ]
-DetailsOption = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
-JsonOption = Annotated[bool, output("--json", "Print one JSON document on stdout; everything else goes to stderr.")]
-FrameworkOption = Annotated[
+Details = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
+Json = Annotated[bool, output("--json", "Print one JSON document on stdout; everything else goes to stderr.")]
+Framework = Annotated[
     str | None,
     of_workload(
         "--framework NAME",
@@ -244,7 +244,7 @@ MODEL_WORDS: Mapping[str, Any] = {
             show_default=False,
         ),
     ],
-    "framework": FrameworkOption,
+    "framework": Framework,
     "device": Annotated[
         str,
         of_workload(

@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import (
-    BudgetOption,
-    DetailsOption,
-    JsonOption,
-    MachineOption,
-    PythonOption,
-    SinceOption,
-    StorageOption,
-    WaitOption,
-    WorkloadsOption,
-    check_out,
-    examples,
-    measuring,
-    of_studies,
-    output,
-    setting,
-    takes,
-)
+from tuner.cli import options
+from tuner.cli.options import check_out, examples, measuring, of_studies, output, setting, takes
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.job.request import RecommendRequest
@@ -95,11 +79,11 @@ def rules(
             "With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
         ),
     ] = None,
-    since: SinceOption = None,
-    machine: MachineOption = None,
-    workloads: WorkloadsOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    json_: JsonOption = False,
+    since: options.Since = None,
+    machine: options.Machine = None,
+    workloads: options.Workloads = None,
+    storage: options.Storage = DEFAULT_STORAGE,
+    json_: options.Json = False,
 ) -> None:
     """Learn a few general rules from the stored studies: what to set in which situation, and what it gains.
 
@@ -230,7 +214,7 @@ def _write(text: str, out: Path | None) -> None:
 @takes(
     RecommendRequest,
     batch_size=Annotated[int | None, setting("--batch-size N", "Batch size that you run with.", min=1)],
-    python=PythonOption,
+    python=options.Python,
     rules=Annotated[
         str | None,
         setting(
@@ -242,8 +226,8 @@ def _write(text: str, out: Path | None) -> None:
     verify=Annotated[
         bool, measuring("--verify", "Also measure the setting against the default, like `tftune compare`.")
     ],
-    time_budget=BudgetOption,
-    wait=WaitOption,
+    time_budget=options.Budget,
+    wait=options.Wait,
 )
 def recommend(
     request: RecommendRequest,
@@ -254,8 +238,8 @@ def recommend(
             "Print only what applies the setting, in this format.",
         ),
     ] = None,
-    details: DetailsOption = False,
-    json_: JsonOption = False,
+    details: options.Details = False,
+    json_: options.Json = False,
 ) -> None:
     """Recommend a setting in seconds, without running trials, from rules learned on other workloads."""
     from tuner.api.rules import run_recommendation

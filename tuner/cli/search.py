@@ -6,27 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import (
-    WORKLOAD_WORDS,
-    BatchOption,
-    DetailsOption,
-    JsonOption,
-    MarginOption,
-    NumericsOption,
-    ObjectiveOption,
-    PythonOption,
-    SetOption,
-    SpaceOption,
-    StorageOption,
-    SummaryOption,
-    TimeoutOption,
-    check_out,
-    examples,
-    measuring,
-    of_studies,
-    setting,
-    takes,
-)
+from tuner.cli import options
+from tuner.cli.options import WORKLOAD_WORDS, check_out, examples, measuring, of_studies, setting, takes
 from tuner.cli.output import append_summary, console, show, show_json
 from tuner.errors import TunerError
 from tuner.job.request import SearchRequest
@@ -61,18 +42,18 @@ EPILOG = examples(
         ),
     ],
     seed=Annotated[int, measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0)],
-    space=SpaceOption,
-    objective=ObjectiveOption,
-    batch_size=BatchOption,
-    pins=SetOption,
-    python=PythonOption,
-    storage=StorageOption,
-    margin=MarginOption,
+    space=options.Space,
+    objective=options.Objective,
+    batch_size=options.Batch,
+    pins=options.Set,
+    python=options.Python,
+    storage=options.Storage,
+    margin=options.Margin,
     max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50.")],
     max_memory=Annotated[str | None, setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB.")],
     max_power_w=Annotated[str | None, setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250.")],
-    numerics=NumericsOption,
-    trial_timeout=TimeoutOption,
+    numerics=options.Numerics,
+    trial_timeout=options.Timeout,
     instances=Annotated[
         bool, setting("--instances/--no-instances", "Whether to try several processes side by side, too.")
     ],
@@ -102,9 +83,9 @@ def search(
     every: Annotated[
         str | None, measuring("--every TIME", "Time from the start of one session to the next (default: 2h).")
     ] = None,
-    details: DetailsOption = False,
-    summary: SummaryOption = None,
-    json_: JsonOption = False,
+    details: options.Details = False,
+    summary: options.Summary = None,
+    json_: options.Json = False,
 ) -> None:
     """Search for the best setting, then compare it with the recommended ones.
 

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tuner.cli.options import (
-    DetailsOption,
-    JsonOption,
-    MachineOption,
-    OutOption,
-    SinceOption,
-    StorageOption,
-    StudyArgument,
-    WorkloadsOption,
-    check_out,
-    examples,
-    output,
-)
+from tuner.cli import options
+from tuner.cli.options import check_out, examples, output
 from tuner.cli.output import console, print_skipped, progress, show, show_json
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, FILE_URL
@@ -63,11 +52,11 @@ SCHEMA_EPILOG = examples(
 
 
 def list_studies(
-    since: SinceOption = None,
-    machine: MachineOption = None,
-    workloads: WorkloadsOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
-    json_: JsonOption = False,
+    since: options.Since = None,
+    machine: options.Machine = None,
+    workloads: options.Workloads = None,
+    storage: options.Storage = DEFAULT_STORAGE,
+    json_: options.Json = False,
 ) -> None:
     """List the studies of a storage, the oldest first."""
     from tuner.job.selection import Selection
@@ -92,10 +81,10 @@ def list_studies(
 
 
 def show_study(
-    study: StudyArgument = "last",
-    storage: StorageOption = DEFAULT_STORAGE,
-    details: DetailsOption = False,
-    json_: JsonOption = False,
+    study: options.Study = "last",
+    storage: options.Storage = DEFAULT_STORAGE,
+    details: options.Details = False,
+    json_: options.Json = False,
 ) -> None:
     """Show the answer of a study; with --details also its machine, knobs, trials and finals."""
     from tuner.api.study import load_study
@@ -125,7 +114,7 @@ def show_study(
 
 
 def report(
-    study: StudyArgument = "last",
+    study: options.Study = "last",
     format_: Annotated[
         str, output("--format html|md", "A file for a browser, or Markdown for a pull request.")
     ] = "html",
@@ -133,7 +122,7 @@ def report(
         Path | None, output("--out FILE", "File to write (default: STUDY.html; Markdown goes to stdout).")
     ] = None,
     open_: Annotated[bool, output("--open", "Show the page in the browser.")] = False,
-    storage: StorageOption = DEFAULT_STORAGE,
+    storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
     """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""
     from tuner.api.study import REPORT_FORMATS, load_study
@@ -170,8 +159,8 @@ def _open(path: Path) -> None:
 
 def import_studies(
     source: Annotated[str, typer.Argument(metavar="STORAGE", help="File or URL of the storage to copy from.")],
-    storage: StorageOption = DEFAULT_STORAGE,
-    json_: JsonOption = False,
+    storage: options.Storage = DEFAULT_STORAGE,
+    json_: options.Json = False,
 ) -> None:
     """Copy the studies of another storage into this one.
 
@@ -199,11 +188,11 @@ def import_studies(
 def export(
     what: Annotated[str, output("--what trials|studies", "One row per trial, or one row per study.")] = "trials",
     format_: Annotated[str, output("--format csv|json|parquet", "Parquet needs pyarrow.")] = "csv",
-    out: OutOption = None,
-    since: SinceOption = None,
-    machine: MachineOption = None,
-    workloads: WorkloadsOption = None,
-    storage: StorageOption = DEFAULT_STORAGE,
+    out: options.Out = None,
+    since: options.Since = None,
+    machine: options.Machine = None,
+    workloads: options.Workloads = None,
+    storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
     """Export the studies as a table for other programs."""
     from tuner.job.selection import Selection

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import (
-    JsonOption,
-    SpaceOption,
-    StorageOption,
-    TimeoutOption,
-    complete_device,
-    complete_framework,
-    examples,
-    measuring,
-    other,
-    output,
-    takes,
-)
+from tuner.cli import options
+from tuner.cli.options import complete_device, complete_framework, examples, measuring, other, output, takes
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.job.request import SuiteRequest
@@ -74,17 +63,17 @@ EPILOG = examples(
     pythons=Annotated[
         list[str] | None, measuring("--python PATH", "Python interpreter with the framework; can be repeated.")
     ],
-    space=SpaceOption,
+    space=options.Space,
     time_budget=Annotated[str, measuring("--time-budget TIME", "Time budget of each search.")],
     stop_after=Annotated[str | None, measuring("--stop-after TIME", "Start no further search after this time.")],
     seed=Annotated[int, measuring("--seed N", "Random seed of each search.", min=0)],
-    storage=StorageOption,
-    trial_timeout=TimeoutOption,
+    storage=options.Storage,
+    trial_timeout=options.Timeout,
 )
 def suite(
     request: SuiteRequest,
     dry_run: Annotated[bool, output("--dry-run", "Show what would run, without running it.")] = False,
-    json_: JsonOption = False,
+    json_: options.Json = False,
 ) -> None:
     """Run one search for each combination of workload, mode, machine shape and framework build.
 

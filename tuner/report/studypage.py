@@ -13,9 +13,8 @@ from tuner.measure.objective import Objective
 from tuner.quantity import duration_text, percent, ratio_text
 from tuner.report import pages
 from tuner.report.card import Card, notes
-from tuner.report.comparison import conditions
 from tuner.report.terminal import device_lines, setting_text
-from tuner.report.verdicts import speedup_text
+from tuner.report.verdicts import conditions, speedup_text
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.workload.workload import Execution, Kind
 

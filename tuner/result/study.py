@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -69,20 +69,6 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     rounds: int
 
 
-class AppliedParts(TypedDict):
-    """The fields of `Applied`."""
-
-    env: dict[str, str]
-    arguments: dict[str, Value]
-    cpus: str | None
-    options: dict[str, Value] | UnsetType
-    processes: int | UnsetType
-    cpu_sets: tuple[str, ...] | UnsetType
-    streams: int | UnsetType
-    shared_batch: int | UnsetType
-    members: tuple[MemberResult, ...] | UnsetType
-
-
 class MemberResult(Struct, frozen=True, kw_only=True):
     """What applies a setting to the process of one member of an ensemble, by the `name` of its model."""
 
@@ -111,7 +97,7 @@ class MemberResult(Struct, frozen=True, kw_only=True):
         )
 
 
-def applied(deployment: Deployment) -> AppliedParts:
+def applied(deployment: Deployment) -> dict[str, Any]:
     """Return what is published of a deployment, as the fields of `Applied`."""
     return {
         "env": dict(deployment.env),
