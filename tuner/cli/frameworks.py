@@ -28,6 +28,7 @@ EPILOG = examples(
 
 @takes(
     FrameworksRequest,
+    "batches space numerics margin storage trial_timeout wait",
     usual="resnet50",
     frameworks=Annotated[
         str | None,
@@ -37,14 +38,10 @@ EPILOG = examples(
             "openvino, tensorrt (on a GPU), or a plugin's.",
         ),
     ],
-    batches=options.Batches,
     batch_size=Annotated[
         int | None,
         setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
     ],
-    space=options.Space,
-    numerics=options.Numerics,
-    margin=options.Margin,
     time_budget=Annotated[
         str,
         measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
@@ -53,11 +50,8 @@ EPILOG = examples(
         list[str] | None,
         measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
     ],
-    storage=options.Storage,
-    trial_timeout=options.Timeout,
     new=Annotated[bool, measuring("--new", "Measure everything anew.")],
     stored=Annotated[bool, measuring("--stored", "Show what is stored; measure nothing.")],
-    wait=options.Wait,
 )
 def frameworks(
     request: FrameworksRequest,

@@ -41,14 +41,9 @@ ENV_EPILOG = examples(
 
 @takes(
     SearchRequest,
+    "space batch_size pins objective numerics python",
     words=WORKLOAD_WORDS,
     usual="resnet50",
-    space=options.Space,
-    batch_size=options.Batch,
-    pins=options.Set,
-    objective=options.Objective,
-    numerics=options.Numerics,
-    python=options.Python,
 )
 def inspect(
     request: SearchRequest,
@@ -160,7 +155,7 @@ def list_workloads(context: typer.Context, json_: options.Json = False) -> None:
 
 
 @workloads.command("show", cls=Command, epilog=WORKLOADS_EPILOG)
-@takes(SearchRequest, python=options.Python)
+@takes(SearchRequest, "python")
 def show_workload(request: SearchRequest, json_: options.Json = False) -> None:
     """Show what a workload computes: variables, operations, heavy operators and their average width.
 

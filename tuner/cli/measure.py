@@ -45,21 +45,12 @@ NOISE_EPILOG = examples(
 
 @takes(
     CompareRequest,
+    "time_budget space objective batch_size numerics python storage margin trial_timeout wait",
     words=WORKLOAD_WORDS,
     a=Annotated[
         str, other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting)
     ],
     b=Annotated[str, other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting)],
-    time_budget=options.Budget,
-    space=options.Space,
-    objective=options.Objective,
-    batch_size=options.Batch,
-    numerics=options.Numerics,
-    python=options.Python,
-    storage=options.Storage,
-    margin=options.Margin,
-    trial_timeout=options.Timeout,
-    wait=options.Wait,
 )
 def compare(
     request: CompareRequest,
@@ -84,12 +75,9 @@ def compare(
 
 @takes(
     CheckRequest,
+    "study time_budget python storage wait",
     words={},
-    study=options.Study,
     instances=Annotated[bool, other("--instances", "Check the answer on several processes, instead of that on one.")],
-    time_budget=options.Budget,
-    python=options.Python,
-    storage=options.Storage,
     margin=Annotated[
         float | None,
         setting(
@@ -105,7 +93,6 @@ def compare(
             "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
         ),
     ],
-    wait=options.Wait,
 )
 def check(
     request: CheckRequest,
@@ -152,14 +139,9 @@ def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
 
 @takes(
     NoiseRequest,
+    "time_budget objective batch_size python trial_timeout wait",
     words=WORKLOAD_WORDS,
     usual="resnet50",
-    time_budget=options.Budget,
-    objective=options.Objective,
-    batch_size=options.Batch,
-    python=options.Python,
-    trial_timeout=options.Timeout,
-    wait=options.Wait,
 )
 def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     """Measure how noisy this machine is, by comparing the default setting with itself.

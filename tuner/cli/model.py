@@ -35,16 +35,13 @@ PREDICT_EPILOG = examples(
 
 @takes(
     OverheadRequest,
+    "batches python trial_timeout wait",
     usual="resnet50",
-    batches=options.Batches,
     executions=Annotated[
         str | None,
         setting("--execution NAME[,NAME…]", "Of graph, eager and xla (default: all that the workload has)."),
     ],
     time_budget=Annotated[str, measuring("--time-budget TIME", "Time to spend, e.g. 90s, 10m.")],
-    python=options.Python,
-    trial_timeout=options.Timeout,
-    wait=options.Wait,
 )
 def overhead(
     request: OverheadRequest,
@@ -76,13 +73,11 @@ def _batch_size(text: str | int) -> int:
 
 @takes(
     ProfileRequest,
+    "python trial_timeout wait",
     usual="resnet50",
     batch_size=Annotated[
         int | None, setting("--batch-size N", "Batch size (default: the workload's own).", parser=_batch_size)
     ],
-    python=options.Python,
-    trial_timeout=options.Timeout,
-    wait=options.Wait,
 )
 def profile(
     request: ProfileRequest,
@@ -105,6 +100,7 @@ def profile(
 
 @takes(
     PredictRequest,
+    "space pins batch_size python trial_timeout wait",
     usual="resnet50",
     machine=Annotated[
         str | None,
@@ -123,9 +119,6 @@ def profile(
             "processes, add --space serving); can be repeated (default: the whole space).",
         ),
     ],
-    space=options.Space,
-    pins=options.Set,
-    batch_size=options.Batch,
     ideal=Annotated[
         bool,
         setting("--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."),
@@ -137,10 +130,7 @@ def profile(
             "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
         ),
     ],
-    python=options.Python,
-    trial_timeout=options.Timeout,
     new=Annotated[bool, setting("--new", "Measure the operators anew; they are kept in the cache.")],
-    wait=options.Wait,
 )
 def predict(
     request: PredictRequest,

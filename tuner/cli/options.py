@@ -333,28 +333,50 @@ WORKLOAD_WORDS: Mapping[str, Any] = {
 """What names a model, or a user's command."""
 
 
+_SHARED: Mapping[str, Any] = {
+    "study": Study,
+    "storage": Storage,
+    "space": Space,
+    "pins": Set,
+    "batch_size": Batch,
+    "batches": Batches,
+    "objective": Objective,
+    "numerics": Numerics,
+    "margin": Margin,
+    "time_budget": Budget,
+    "python": Python,
+    "trial_timeout": Timeout,
+    "wait": Wait,
+}
+"""By the fields of requests, what most commands have under these names."""
+
+
 # ---- the request of a command ---------------------------------------------------------------------------------------
 
 CliFunction = Callable[..., Any]
 
 
 def takes(
-    request_type: type[Any], *, words: Mapping[str, Any] = MODEL_WORDS, usual: str = "", **options: Any
+    request_type: type[Any], shared: str, *, words: Mapping[str, Any] = MODEL_WORDS, usual: str = "", **own: Any
 ) -> Callable[[CliFunction], CliFunction]:
     """Return what makes a command of a function of a `request`: its options are these fields of it, and its defaults.
 
-    `words` are the options that name the request's workload, and `usual` is the one that is meant where none is named.
-    Options of the function's own come after those of the request.
+    Those of the fields `shared` are as in most commands, its `own` are declared. `words` are the options that name the
+    request's workload, and `usual` is the one that is meant where none is named. All are in the order of the request;
+    options of the function itself come after these.
     """
+    declared = {name: _SHARED[name] for name in shared.split()} | own
+    options = {each.name: declared[each.name] for each in fields(request_type) if each.name in declared}
+    assert declared.keys() == options.keys()
     flags = {_flag(option) for option in options.values()}
     of_workload = {name: option for name, option in words.items() if _flag(option) not in flags}
 
     def command(function: CliFunction) -> CliFunction:
         named = _parameters(WorkloadSpec, of_workload)
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        others = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others]
         # What is specific to the command comes before what all have in common.
-        parameters = [*named[:1], *_parameters(request_type, options), *own, *named[1:]]
+        parameters = [*named[:1], *_parameters(request_type, options), *others, *named[1:]]
 
         @functools.wraps(function)
         def wrapped(**arguments: Any) -> Any:

@@ -213,8 +213,8 @@ def _write(text: str, out: Path | None) -> None:
 
 @takes(
     RecommendRequest,
+    "python time_budget wait",
     batch_size=Annotated[int | None, setting("--batch-size N", "Batch size that you run with.", min=1)],
-    python=options.Python,
     rules=Annotated[
         str | None,
         setting(
@@ -226,8 +226,6 @@ def _write(text: str, out: Path | None) -> None:
     verify=Annotated[
         bool, measuring("--verify", "Also measure the setting against the default, like `tftune compare`.")
     ],
-    time_budget=options.Budget,
-    wait=options.Wait,
 )
 def recommend(
     request: RecommendRequest,

@@ -32,6 +32,7 @@ EPILOG = examples(
 
 @takes(
     SearchRequest,
+    "space objective batch_size pins python storage margin numerics trial_timeout",
     words=WORKLOAD_WORDS,
     trials=Annotated[int | None, measuring("--trials N", "Stop when the study has N trials.")],
     time_budget=Annotated[
@@ -42,18 +43,9 @@ EPILOG = examples(
         ),
     ],
     seed=Annotated[int, measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0)],
-    space=options.Space,
-    objective=options.Objective,
-    batch_size=options.Batch,
-    pins=options.Set,
-    python=options.Python,
-    storage=options.Storage,
-    margin=options.Margin,
     max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50.")],
     max_memory=Annotated[str | None, setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB.")],
     max_power_w=Annotated[str | None, setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250.")],
-    numerics=options.Numerics,
-    trial_timeout=options.Timeout,
     instances=Annotated[
         bool, setting("--instances/--no-instances", "Whether to try several processes side by side, too.")
     ],

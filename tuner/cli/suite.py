@@ -27,6 +27,7 @@ EPILOG = examples(
 
 @takes(
     SuiteRequest,
+    "space storage trial_timeout",
     words={},
     workloads=Annotated[
         str,
@@ -63,12 +64,9 @@ EPILOG = examples(
     pythons=Annotated[
         list[str] | None, measuring("--python PATH", "Python interpreter with the framework; can be repeated.")
     ],
-    space=options.Space,
     time_budget=Annotated[str, measuring("--time-budget TIME", "Time budget of each search.")],
     stop_after=Annotated[str | None, measuring("--stop-after TIME", "Start no further search after this time.")],
     seed=Annotated[int, measuring("--seed N", "Random seed of each search.", min=0)],
-    storage=options.Storage,
-    trial_timeout=options.Timeout,
 )
 def suite(
     request: SuiteRequest,

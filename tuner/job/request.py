@@ -44,12 +44,12 @@ class SearchRequest:
     max_power_w: float | str | None = None
     numerics: str = KEEP
     trial_timeout: str = TRIAL_TIMEOUT
-    new: bool = False
-    wait: bool = False
-    launcher: str = "fork"
     instances: bool = True
     predict: bool | None = None
     """Whether a model of the machine says where to begin; None: where that costs little."""
+    new: bool = False
+    wait: bool = False
+    launcher: str = "fork"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Answers for people: of studies their finals and what is recommended, of comparisons, and of the noise of a machine."""
+"""Answers for people: of studies their finals and what is recommended, of comparisons, and of a machine's noise."""
 
 from __future__ import annotations
 
