@@ -20,7 +20,7 @@ from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import TunerError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
-from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine

@@ -22,9 +22,9 @@ from tuner.frameworks import registry
 from tuner.frameworks.command.framework import CommandBuild
 from tuner.frameworks.framework import Framework
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
-from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
-from tuner.frameworks.tensorrt.build import TensorRtBuild
+from tuner.frameworks.tensorrt.framework import TensorRtBuild
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request, space_file
 from tuner.job.request import SearchRequest
@@ -215,7 +215,7 @@ def some_values(knob: Knob, machine: Machine) -> list[Value]:
 
 
 def test_a_knob_of_another_framework_is_told_by_its_owner(machine: Machine, tmp_path: Path) -> None:
-    catalogue = FRAMEWORKS["onnxruntime"].catalogue
+    catalogue = registry.catalogue(FRAMEWORKS["onnxruntime"])
     with pytest.raises(BadInputError, match="intra_op is a knob of tensorflow, not of onnxruntime"):
         catalogue.knob("intra_op")
     with pytest.raises(BadInputError, match="unknown knob 'intra_opp'"):

@@ -30,9 +30,7 @@ from tuner.devices.gpu import Gpu, GpuWatch, chosen, device_conditions, places, 
 from tuner.devices.nvml import GpuFacts, GpuProcess, GpuState, NvmlUnavailable, Problem, Throttle, throttles
 from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
-from tuner.frameworks.tensorflow import gpus
-from tuner.frameworks.tensorflow.design import design
-from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.frameworks.tensorflow.framework import FRAMEWORK, why_no_gpu
 from tuner.job.parsed import space_file
 from tuner.machine.rapl import Rapl
 from tuner.measure.constraint import Limits
@@ -318,7 +316,7 @@ def test_knobs_of_a_gpu_have_no_effect_on_the_cpu() -> None:
 
 def test_the_design_scans_batch_sizes_to_where_memory_ends() -> None:
     space = gpu_space()
-    settings = design(space)
+    settings = FRAMEWORK.initial_design(space)
     assert [setting.batch_size for setting in settings] == [32, 128, 512]
     assert {setting.without("batch_size") for setting in settings} == {space.reference.without("batch_size")}
     full = Trial(number=5, setting=settings[1], status=Status.OOM)
@@ -510,12 +508,12 @@ def test_a_program_keeps_the_gpu_that_a_scheduler_gave_it(monkeypatch: pytest.Mo
 )
 def test_why_tensorflow_sees_no_gpu(facts: dict[str, Any], reason: str) -> None:
     told = {"gpus": [], "is_cuda_build": True, "cuda": "12.5.1", "cudnn": "9", "log": "", "failed": ""} | facts
-    assert reason in gpus.why_none(told).message
+    assert reason in why_no_gpu(told).message
 
 
 def test_a_build_without_cuda_is_not_even_started() -> None:
     with pytest.raises(BadInputError, match="TensorFlow sees no GPU: it was built without CUDA"):
-        gpus.seen(Path(sys.executable), {}, dataclasses.replace(STOCK, cuda=None))
+        FRAMEWORK.seen_devices(Path(sys.executable), {}, dataclasses.replace(STOCK, cuda=None), "gpu")
 
 
 # --- the command line

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ ORDER = [
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "study", "model",
     "rules", "result", "job", "report", "deploy", "api", "cli",
 ]  # fmt: skip
-FILES = sorted((ROOT / "tuner").rglob("*.py"))
+TUNER = ROOT / "tuner"
+FILES = sorted(TUNER.rglob("*.py"))
 OWN = ("self", "cls", "os")  # os._exit is the documented name
 CHILDREN = [path for path in FILES if path.parent.name == "child"]
 
@@ -38,6 +40,37 @@ def test_a_lower_room_never_imports_a_higher_one(path: Path) -> None:
         return
     assert room in ORDER
     assert all(ORDER.index(other) <= ORDER.index(room) for other in rooms_imported(path))
+
+
+def test_nobody_else_names_a_framework_that_comes_with_tftune() -> None:
+    """What a room needs of one it asks of the object; the registry has it by its name."""
+    own = "|".join(path.parent.name for path in (TUNER / "frameworks").glob("*/__init__.py"))
+    module = re.compile(rf"tuner\.frameworks\.({own})([.:].*)?")
+    for path in FILES:
+        if path.is_relative_to(TUNER / "frameworks"):
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        named = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        named += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        named += [f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names]
+        assert not [name for name in named if module.fullmatch(name)], path
+
+
+def files_imported(path: Path) -> set[Path]:
+    """Return the files of tuner that a file imports, for types and inside functions too."""
+    files = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            start = path.parents[node.level - 1] if node.level else ROOT
+            folder = start.joinpath(*(node.module or "").split("."))
+            for alias in node.names:
+                places = (folder / f"{alias.name}.py", folder.with_suffix(".py"), folder / "__init__.py")
+                files |= {next(place for place in places if place.exists())} if folder.is_relative_to(TUNER) else set()
+    return files - {TUNER / "__init__.py"}  # it has the version, and loads the API's names when they are asked for
+
+
+def test_no_files_import_each_other() -> None:
+    TopologicalSorter({path: files_imported(path) for path in FILES}).prepare()  # raises CycleError
 
 
 FRAMEWORKS = {

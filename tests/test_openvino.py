@@ -14,8 +14,7 @@ import pytest
 from tests.command_line import tftune
 from tests.conftest import Call
 from tuner.errors import BadInputError
-from tuner.frameworks.openvino.build import OpenVinoBuild
-from tuner.frameworks.openvino.framework import FRAMEWORK
+from tuner.frameworks.openvino.framework import FRAMEWORK, OpenVinoBuild
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request, space_file
 from tuner.job.request import SearchRequest

@@ -19,7 +19,10 @@ from rich.console import Console
 
 from tests.command_line import ROOT, tftune
 from tuner.errors import BadInputError
+from tuner.frameworks.step import Part
 from tuner.frameworks.tensorflow.child.operators import union
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.frameworks.tensorflow.timeline import Event, Timeline, call_ns, clipped, parts_of, timelines
 from tuner.job.advise import situation_of
 from tuner.job.job import prepare
 from tuner.job.overhead import (
@@ -32,7 +35,6 @@ from tuner.job.overhead import (
 from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
-from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines
 from tuner.quantity import percent
 from tuner.report.overhead import as_csv, chart, rendered
 from tuner.result.overhead import OverheadResult, search_line
@@ -127,7 +129,7 @@ def test_recorded_operators_are_those_of_the_model() -> None:
 
 
 def test_python_calls_eager_operators_and_a_graph_once() -> None:
-    eager, graph = (overhead_told(told_of(name), on_gpu=False) for name in ("eager", "graph"))
+    eager, graph = (overhead_told(told_of(name), FRAMEWORK, on_gpu=False) for name in ("eager", "graph"))
     assert eager.shares[Part.PYTHON] > 0.15
     assert eager.shares[Part.WAITING] == 0  # there is no graph to wait for
     assert graph.shares[Part.WAITING] > 0
@@ -148,7 +150,7 @@ def test_a_call_that_does_nothing_takes_microseconds_and_is_no_kernel() -> None:
 
 def test_a_trace_without_kernels_is_none_of_a_gpu() -> None:
     with pytest.raises(BadInputError, match="saw no kernel on the GPU"):
-        overhead_told(told_of("eager"), on_gpu=True)
+        overhead_told(told_of("eager"), FRAMEWORK, on_gpu=True)
 
 
 def test_an_eager_operator_runs_where_its_kernel_does() -> None:

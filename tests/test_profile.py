@@ -193,7 +193,7 @@ def test_a_profiler_that_fails_takes_nothing_from_the_profile() -> None:
             asked.append("timeline")
             raise TrialFailure(Status.FAILED, "the profiler kept no step")
 
-    row = trace_sizes(Ending(), 1, {1: 0.045, 8: 0.045})  # type: ignore[arg-type]
+    row = trace_sizes(None, Ending(), 1, {1: 0.045, 8: 0.045})  # type: ignore[arg-type]
     assert asked == ["operators at 1", "operators at 8", "timeline"]
     assert {size: each.exposed for size, each in row.items()} == {1: None, 8: None}
 

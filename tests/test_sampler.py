@@ -15,7 +15,6 @@ from tests.benchmarks.surfaces import HELD_BACK, OPENMP, STOCK, TUNED_ON, Host, 
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.frameworks.tensorflow.design import design
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
@@ -66,7 +65,11 @@ def study_of(space: Space, truth: Callable[[Setting], float], settings: Sequence
 
 def first_of(space: Space) -> list[Setting]:
     """Return what the sampler tries before the model has its say, and some settings more."""
-    settings = [*space.baselines.values(), *design(space), *space.points[:: max(1, len(space.points) // 9)]]
+    settings = [
+        *space.baselines.values(),
+        *FRAMEWORK.initial_design(space),
+        *space.points[:: max(1, len(space.points) // 9)],
+    ]
     return list(dict.fromkeys(settings))
 
 
@@ -130,28 +133,28 @@ def test_what_is_off_the_lattice_has_no_number(space: Space) -> None:
 @pytest.mark.parametrize("surface", [*TUNED_ON, *HELD_BACK], ids=lambda s: s.name)
 def test_the_design_is_small_distinct_and_on_the_lattice(surface: Surface) -> None:
     space = surface.space
-    chosen = design(space)
+    chosen = FRAMEWORK.initial_design(space)
     assert len(chosen) == len(set(chosen)) <= 4
     assert not set(chosen) & set(space.baselines.values())
     assert set(chosen) <= set(space.points)
 
 
 def test_the_design_shows_both_regimes_of_an_openmp_build() -> None:
-    chosen = design(space_of(Host(cores=56, sockets=2, nodes=2), OPENMP))
+    chosen = FRAMEWORK.initial_design(space_of(Host(cores=56, sockets=2, nodes=2), OPENMP))
     teams = {(s["inter_op"], s["omp_num_threads"], s["kmp_affinity"] == "none") for s in chosen}
     assert {(1, 56, False), (2, 28, True), (4, 14, True)} <= teams
     assert len({s.batch_size for s in chosen}) == 3
 
 
 def test_two_cores_have_no_regimes_to_show() -> None:
-    assert len(design(space_of(Host(cores=2, threads=1), STOCK))) == 0
-    assert len(design(space_of(Host(cores=2, threads=1), OPENMP))) <= 2
+    assert len(FRAMEWORK.initial_design(space_of(Host(cores=2, threads=1), STOCK))) == 0
+    assert len(FRAMEWORK.initial_design(space_of(Host(cores=2, threads=1), OPENMP))) <= 2
 
 
 def test_the_design_keeps_to_a_pin(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     file = read_space("cpu", machine)
     pinned = resolve(file, machine=machine, build=openmp, workload=resnet50, pins={"inter_op": "1"})
-    chosen = design(pinned)
+    chosen = FRAMEWORK.initial_design(pinned)
     assert all(s["inter_op"] == 1 and s["omp_num_threads"] == 8 for s in chosen)
 
 

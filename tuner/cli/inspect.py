@@ -99,11 +99,10 @@ def _look(subject: Subject, *, json_: bool) -> None:
 
 
 def _affinity(value: str, checked: ParsedRequest, *, json_: bool) -> None:
-    from tuner.frameworks.tensorflow.affinity import thread_binding
     from tuner.report import inspection
 
     n_threads = int(checked.pins.get("omp_num_threads", checked.machine.physical_cores))
-    library, binding = thread_binding(value, checked.machine, n_threads=n_threads)
+    library, binding = checked.framework.thread_binding(value, checked.machine, n_threads=n_threads)
     described = inspection.describe_binding(value, library, binding, checked.machine)
     if json_:
         show_json(described)
@@ -197,7 +196,7 @@ def create(
 
     progress = console(stderr=True)
     environment = make(build, folder, python=python, notify=lambda line: progress.print(line, style="dim"))
-    tensorflow, onednn = environment.build.tensorflow, environment.build.onednn_runtime
+    tensorflow, onednn = environment.build.version, environment.build.to_dict()["onednn_runtime"]
     if json_:
         from tuner.result.inspection import EnvironmentResult
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tuner.errors import BadInputError, NoModeError
-from tuner.frameworks import registry
+from tuner.frameworks.step import StepParts
 from tuner.machine.host import Machine
-from tuner.space import auditing, experiment
-from tuner.space.baseline import Baseline
+from tuner.machine.openmp import Binding
+from tuner.space import auditing
+from tuner.space.baseline import Baseline, WidthGuide
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
-from tuner.space.experiment import Observation, Reach
+from tuner.space.experiment import Reach
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -29,6 +30,9 @@ from tuner.workload.workload import Execution, Workload
 
 F16, F32, TF32 = "f16", "f32", "tf32"
 """Precisions, as they are called here: half, single, and single with factors of products rounded to 10 bits."""
+
+LOADER_AND_ALLOCATORS = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
+"""How variables begin that change the timings of any program."""
 
 
 class Build(Protocol):
@@ -49,10 +53,6 @@ class Build(Protocol):
     @property
     def fork_refusal(self) -> str | None:
         """Return why its processes cannot be forked from one that has imported it, None if they can."""
-
-    @property
-    def observations(self) -> list[Observation]:
-        """Return what its probe's experiments saw (`tuner.space.experiment`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the build as plain data: with `framework`, the name of that, `id` and `python`."""
@@ -75,6 +75,7 @@ class Framework(ABC):
     knobs: Mapping[str, Knob]
     baselines: tuple[Baseline, ...]
     """The first one is its default, which sets nothing."""
+    width_guides: tuple[WidthGuide, ...] = ()
     suffixes: Mapping[str, str]
     kinds: tuple[str, ...]
     modes: tuple[str, ...] = (INFERENCE,)
@@ -91,6 +92,8 @@ class Framework(ABC):
     timing_prefixes: tuple[str, ...] = ()
     overriding: tuple[str, ...] = ()
     """Variables of libraries that read them before the variable of a knob."""
+    tells_steps: bool = False
+    """Whether its adapter tells of the operators of a step, and of when what of it ran."""
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -100,7 +103,6 @@ class Framework(ABC):
             knobs=self.knobs,
             baselines=self.baselines,
             foreign=self.scrubbed_prefixes,
-            owner=lambda name: registry.owner(name, besides=self.name),
             threads_on=self.threads_on,
         )
 
@@ -114,11 +116,37 @@ class Framework(ABC):
 
     def reach(self, build: Build) -> dict[str, Reach]:
         """Return which knobs reach a build, by the name of their experiment, with the evidence."""
-        return experiment.reach(self.catalogue.experiments, build.observations)
+        return {}
 
     @abstractmethod
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build, as plain data, in a few lines: the first names it."""
+
+    def stored_build(self, build: Mapping[str, Any]) -> Build:
+        """Return a build from plain data; raises ValueError for what is none, and where nobody needs it."""
+        raise ValueError(f"no build of {self.title} is read")
+
+    def pool(self, build: Mapping[str, Any]) -> str:
+        """Return which threads operators of a build, as plain data, run on; in the words of `tuner.space.term`."""
+        raise NotImplementedError(self.name)
+
+    def has_onednn(self, build: Mapping[str, Any]) -> bool:
+        """Return whether operators of a build, as plain data, are handed to oneDNN."""
+        raise NotImplementedError(self.name)
+
+    def steps_of(self, told: Mapping[str, Any], *, on_gpu: bool) -> list[list[StepParts]]:
+        """Return where the time of each step goes, by block, of what its adapter tells of them (`Model.timeline`).
+
+        `on_gpu` tells whether operators are kernels of a GPU.
+        """
+        raise NotImplementedError(self.name)
+
+    def thread_binding(self, value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
+        """Return an OpenMP library, and where it would bind `n_threads` threads by a value of the knob that binds them.
+
+        Raises BadInputError where it refuses the value, or where there is no such knob.
+        """
+        raise BadInputError(f"{self.title} has no affinity of OpenMP threads", "use --framework tensorflow")
 
     def space_notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
         """Return what people should know of a space with these knobs on a build, as plain data."""

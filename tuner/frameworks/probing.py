@@ -11,9 +11,9 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tuner import inherited
 from tuner.errors import BadInputError, TunerError
@@ -36,6 +36,34 @@ class ProbedPackage:
     package: str
     install: str
     folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedBuild:
+    """What the builds of all frameworks have; the field that is called as the package holds the framework's version."""
+
+    subject: ClassVar[ProbedPackage]
+    id: str
+    python: str
+
+    @property
+    def version(self) -> str:
+        """Return the framework's own version."""
+        return str(getattr(self, self.subject.package))
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a line."""
+        return f"{self.subject.title} {self.version}"
+
+    @property
+    def fork_refusal(self) -> str | None:
+        """Return why its processes cannot be forked from one that has imported it, None if they can."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the build as plain data."""
+        return {"framework": self.subject.package, **asdict(self)}
 
 
 def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict[str, Any]:

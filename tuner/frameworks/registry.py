@@ -7,6 +7,7 @@ Another package registers its own as an entry point of the group `tftune.framewo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from tuner.plugins import Plugins
 
 if TYPE_CHECKING:
     from tuner.frameworks.framework import Framework
+    from tuner.space.catalogue import Catalogue
 
 DEFAULT = "tensorflow"
 _FRAMEWORKS: Plugins[Framework] = Plugins(
@@ -56,6 +58,10 @@ def reader_of(path: Path) -> Framework | None:
     return next((each for each in _FRAMEWORKS if path.suffix.lower() in each.suffixes), None)
 
 
-def owner(knob: str, *, besides: str) -> str | None:
-    """Return the name of another framework that has a knob of that name, None if none has."""
-    return next((each.name for each in _FRAMEWORKS if each.name != besides and knob in each.knobs), None)
+def catalogue(framework: Framework) -> Catalogue:
+    """Return the catalogue of a framework that tells, of a knob that it has not, which other framework has it."""
+
+    def owner(knob: str) -> str | None:
+        return next((each.name for each in _FRAMEWORKS if each is not framework and knob in each.knobs), None)
+
+    return replace(framework.catalogue, owner=owner)

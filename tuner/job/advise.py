@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import BadInputError
-from tuner.frameworks.tensorflow.baselines import WANG, wang_width
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.rulebook import exists, load
@@ -26,11 +24,11 @@ from tuner.result.recommendation import (
 )
 from tuner.result.study import applied
 from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
-from tuner.rules.evidence import COMPACT_BASELINE, apply
+from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
 from tuner.rules.kind import SituationKind
-from tuner.rules.recipe import BATCH, THREADS
+from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet, recipe_words
-from tuner.rules.situation import Situation
+from tuner.rules.situation import Situation, of_study
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import in_proportion, knob_name
 from tuner.space.setting import Setting
@@ -55,18 +53,7 @@ class _GroupChoice:
 
 def situation_of(job: Job, features: Features) -> Situation | None:
     """Return what rules may look at; None of another framework than TensorFlow, of which they tell nothing."""
-    if not isinstance(job.build, TensorFlowBuild):
-        return None
-    return Situation(
-        workload=job.workload.name,
-        mode=job.workload.mode,
-        batch_size=job.space.reference.batch_size,
-        features=features,
-        machine=job.machine,
-        pool=job.build.pool,
-        onednn=job.build.has_onednn,
-        gpu=job.device.describe().get("model", ""),
-    )
+    return of_study(job.subject, features) if job.framework is FRAMEWORK else None
 
 
 def hints(job: Job, features: Features | None, *, notify: Callable[[str], None]) -> dict[str, Setting]:
@@ -91,8 +78,7 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
             notify(f"ignoring the rules: {error}")
     if situation.gpu:  # Wang et al. wrote of CPUs
         return as_hints(job, hinted)
-    wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
-    hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
+    hinted |= by_width(job.space.reference, job.machine, features.width, _compact(job), job.space.pins)
     return as_hints(job, hinted)
 
 
@@ -129,7 +115,7 @@ def _distance(a: Setting, b: Setting, names: Sequence[str]) -> int:
 def _compact(job: Job) -> Value | None:
     """Return how a compact binding is spelt here: as in a guide that asks for one."""
     guide = job.space.baselines.get(COMPACT_BASELINE)
-    return None if guide is None else guide.to_dict().get("kmp_affinity")
+    return None if guide is None else guide.to_dict().get(BINDING)
 
 
 def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) -> Setting:
@@ -156,7 +142,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         raise BadInputError(
             f"{place} has rules for the {rules.device}, and this is for the {job.device.kind}", "leave --rules out"
         )
-    if not isinstance(job.build, TensorFlowBuild):
+    if job.framework is not FRAMEWORK:
         raise BadInputError(f"there are no rules for {job.framework.title}", "measure it: tftune search")
     features = with_overhead(job.features(), known_overhead(job, known_overheads(job)))
     if features is None or not features.heavy_operators:
@@ -166,7 +152,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
             f"run: tftune search {shlex.quote(job.workload.name)}",
         )
     situation = situation_of(job, features)
-    assert situation is not None  # it is a TensorFlow build
+    assert situation is not None  # rules are about its framework
     requested_groups = (THREADS, BATCH) if batch else (THREADS,)
     groups = [group for group in requested_groups if group in rules.groups]
     if not groups:
@@ -259,7 +245,7 @@ def _followed(
     words = sentence(condition if rule.literals else None, then, first=first)
     if not first and not rule.literals:
         words = f"no other rule applies: {then}"
-    bound = dict(rule.recipe.items).get("kmp_affinity")
+    bound = dict(rule.recipe.items).get(BINDING)
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):
         words += f" (on these CPUs, {COMPACT} means {compact})"
     return FollowedRule(

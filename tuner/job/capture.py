@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.errors import BadInputError
+from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job import comparable
 from tuner.job.events import ProfileEvents
@@ -22,6 +23,7 @@ from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
+from tuner.space.term import OPENMP
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -75,7 +77,7 @@ class Capture(Document, frozen=True, kw_only=True):
     @property
     def has_teams(self) -> bool:
         """Return whether oneDNN ran on OpenMP."""
-        return self.runtime.get("onednn_runtime") == "openmp"
+        return registry.for_build(self.runtime).pool(self.runtime) == OPENMP
 
     def check(self, job: Job, *, is_elsewhere: bool) -> None:
         """Raise BadInputError where it is of another workload, build or machine than a job.

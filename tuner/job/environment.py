@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tuner import inherited
 from tuner.errors import BadInputError, TunerError, unknown_name
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
-from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.frameworks import registry
+from tuner.frameworks.framework import Build
 from tuner.paths import check_writable
 
 # The last OpenMP build that the package index has; its wheels are for these Pythons, and need NumPy 1.
@@ -27,7 +27,7 @@ class Environment:
     """An environment that is ready."""
 
     python: Path
-    build: TensorFlowBuild
+    build: Build
 
 
 def create(build: str, folder: Path, *, python: str | None, notify: Callable[[str], None]) -> Environment:
@@ -54,10 +54,9 @@ def create(build: str, folder: Path, *, python: str | None, notify: Callable[[st
             "pip failed",
         )
         notify("probing the new environment")
-        return Environment(
-            python=venv_python,
-            build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(inherited.environment())[0]),
-        )
+        framework = registry.find(registry.DEFAULT)
+        env, _ = framework.catalogue.scrub(inherited.environment())
+        return Environment(python=venv_python, build=framework.probe(venv_python, env))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         if existed:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import ValidationError, convert
-
 from tuner.errors import BadInputError
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.frameworks import registry
 from tuner.job.capture import Capture, cached_captures, read_capture
 from tuner.job.predict import model_of
 from tuner.machine.host import Machine
@@ -78,8 +76,8 @@ def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> li
         again = f"profile it again: tftune predict {shlex.quote(capture.workload.name)} --new"
         raise BadInputError(f"{name} is of an earlier version, and does not tell of its graph", again)
     try:
-        build = convert(capture.runtime, TensorFlowBuild)
-    except ValidationError as error:
+        build = registry.for_build(capture.runtime).stored_build(capture.runtime)
+    except ValueError as error:
         raise BadInputError(f"{name} is of a build that cannot be read: {error}", "profile it again") from error
     predictor, _ = model_of(capture)
     studies = []

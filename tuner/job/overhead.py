@@ -16,7 +16,6 @@ import msgspec
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
-from tuner.frameworks.registry import DEFAULT
 from tuner.identity import digest
 from tuner.job.events import OverheadEvents
 from tuner.job.feed import tell_outputs
@@ -31,7 +30,6 @@ from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
-from tuner.model.timeline import call_ns, parts_of, timelines
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.result.overhead import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.batches import parse_sizes
@@ -222,8 +220,7 @@ class _Live:
         self.batch_size: int | None = None
         """What the process is warm at; None before it is ready."""
         self.step_s = 0.0
-        self.on_gpu = job.device.kind != CPU
-        self._job = job
+        self.job = job
         launcher = job.launcher()
         assert isinstance(launcher, FreshLauncher)  # it is no command
         self._launcher = launcher
@@ -243,7 +240,7 @@ class _Live:
     def warm(self, batch_size: int) -> None:
         """Make it ready at a batch size, and pause it; raises TrialFailure."""
         if self._process is None:
-            space = self._job.space
+            space = self.job.space
             setting = space.reference.with_values(batch_size=batch_size)
             self._process = self._launcher.launch_one(setting, space.catalogue.deploy(setting.to_dict()))
             self._processes.callback(self._process.close)
@@ -319,7 +316,7 @@ def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | N
         over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size)))
         own.step_s = reference.step_s * math.exp(-over.mean)  # as if both had been timed at once
         own.process.resume()
-    overhead = traced_overhead(own.process, own.step_s, on_gpu=own.on_gpu)
+    overhead = traced_overhead(own.process, own.step_s, own.job)
     own.process.pause()
     if execution is Execution.XLA and not overhead.operators:
         # As in TensorFlow 2.14: what cannot be seen is no overhead.
@@ -328,37 +325,33 @@ def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | N
     return Row(execution=execution, batch_size=batch_size, step_s=own.step_s, over=over, overhead=overhead)
 
 
-def traced_overhead(process: ChildProcess, step_s: float, *, on_gpu: bool, n_rounds: int = _ROUNDS) -> Overhead:
+def traced_overhead(process: ChildProcess, step_s: float, job: Job, *, n_rounds: int = _ROUNDS) -> Overhead:
     """Return the overhead of steps of a process that is warm, which take about `step_s` each; raises TrialFailure.
 
     Blocks with the profiler and without take turns, in `n_rounds`, and in one where steps are long. Raises
     BadInputError where nothing of a GPU is in them.
     """
     n_steps = min(_MOST_STEPS, max(1, round(_TRACED_S / step_s)))
-    return overhead_told(process.timeline(n_steps, 1 if step_s > _LONG_STEP_S else n_rounds), on_gpu=on_gpu)
+    told = process.timeline(n_steps, 1 if step_s > _LONG_STEP_S else n_rounds)
+    return overhead_told(told, job.framework, on_gpu=job.device.kind != CPU)
 
 
-def overhead_told(told: Mapping[str, Any], *, on_gpu: bool) -> Overhead:
+def overhead_told(told: Mapping[str, Any], framework: Framework, *, on_gpu: bool) -> Overhead:
     """Return the overhead of the steps that a child tells of; raises BadInputError where nothing of a GPU is in it."""
-    [calls] = timelines(told, [told["calls"]])
-    own_call_ns = call_ns(calls)
-    blocks = [
-        [parts_of(step, call_ns=own_call_ns, on_gpu=on_gpu) for step in block]
-        for block in timelines(told, told["blocks"])
-    ]
+    blocks = framework.steps_of(told, on_gpu=on_gpu)
     if on_gpu and not any(step.operators_s for block in blocks for step in block):
         raise BadInputError(
-            "TensorFlow's profiler saw no kernel on the GPU",
+            f"{framework.title}'s profiler saw no kernel on the GPU",
             "see whether this user may profile it: NVIDIA calls the lack of that right ERR_NVGPUCTRPERM",
         )
     return overhead_of(blocks, plain_s=told["plain_s"], traced_s=told["traced_s"])
 
 
 def check_inside(workload: Workload, framework: Framework) -> None:
-    """Raise BadInputError for a workload whose steps cannot be looked into: TensorFlow alone tells of its own."""
+    """Raise BadInputError for a workload whose steps cannot be looked into: few frameworks tell of their own."""
     if workload.command is not None:
         raise BadInputError("a command has no inside that could be looked at", "give a model")
-    if framework.name != DEFAULT:
+    if not framework.tells_steps:
         raise BadInputError(f"{framework.title} tells nothing of its operators", "use --framework tensorflow")
     if workload.members:
         raise BadInputError("an ensemble has several models", "give them one by one")

@@ -79,7 +79,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
     """
     machine = machine or detect()
     framework, workload = find_workload(request.workload)
-    catalogue = catalogue_of(framework.catalogue, [member.name for member in workload.members])
+    catalogue = catalogue_of(registry.catalogue(framework), [member.name for member in workload.members])
     catalogue = catalogue if workload.command is None else catalogue.of_command()
     if request.launcher not in LAUNCHERS:
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
@@ -197,7 +197,7 @@ def space_file(
     return spacefile.read(
         name,
         machine,
-        catalogue=catalogue or framework.catalogue,
+        catalogue=catalogue or registry.catalogue(framework),
         folder=framework.spaces,
         default_batch=default_batch,
     )

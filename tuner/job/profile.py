@@ -160,6 +160,7 @@ def trace(
         events.began(more[0] if more else one)
         clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
         climb = _Climb(
+            job,
             clock=Clock(clock, sizes),
             start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
             is_late=lambda: countdown.is_over,
@@ -202,6 +203,7 @@ class _Climb:
 
     def __init__(
         self,
+        job: Job,
         *,
         clock: Clock,
         start: Callable[[int], Resized],
@@ -209,7 +211,7 @@ class _Climb:
         events: ProfileEvents,
     ) -> None:
         """`start` starts a process of so many threads; `is_late` tells whether the time is over."""
-        self._clock, self._start, self._is_late, self._events = clock, start, is_late, events
+        self._job, self._clock, self._start, self._is_late, self._events = job, clock, start, is_late, events
         self._rows: dict[int, dict[int, Traced]] = {}  # by threads and batch size
         self._times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}  # as long as with one thread
         self._repeats: list[_Repeat] = []
@@ -293,7 +295,7 @@ class _Climb:
 
     def _trace(self, process: Resized, threads: int) -> None:
         steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
-        row = trace_sizes(process.process, threads, steps_s)
+        row = trace_sizes(self._job, process.process, threads, steps_s)
         process.process.close()
         self._rows[threads] = row
         self._events.ended(row[max(row)])

@@ -41,7 +41,7 @@ def cannot(failure: TrialFailure) -> BadInputError:
     return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.evidence(2000))
 
 
-def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
+def trace_sizes(job: Job, process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
     """Return what a process tells of its operators at each batch size, ascending, by how long a step takes there (s).
 
     With one thread it has the smallest. Raises TrialFailure.
@@ -52,7 +52,7 @@ def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float
         row[size] = replace(trace_steps(process, threads, size, n_steps), step_s=known_s)
     if threads == 1:  # at last, as a process whose profiler fails has ended
         smallest = next(iter(row))
-        row[smallest] = _with_exposed(row[smallest], process)
+        row[smallest] = _with_exposed(row[smallest], process, job)
     return row
 
 
@@ -74,13 +74,13 @@ def trace_steps(process: ChildProcess, threads: int, batch_size: int, n_steps: i
     )
 
 
-def _with_exposed(traced: Traced, process: ChildProcess) -> Traced:
+def _with_exposed(traced: Traced, process: ChildProcess, job: Job) -> Traced:
     """Return what a process told with the exposed overhead of its steps at the same batch size.
 
     The smallest batch size shows it best. Where the profiler keeps no whole step, it stays unknown.
     """
     try:
-        overhead = traced_overhead(process, traced.step_s, on_gpu=False, n_rounds=1)
+        overhead = traced_overhead(process, traced.step_s, job, n_rounds=1)
     except TrialFailure:
         return traced
     return replace(traced, exposed=overhead.exposed.estimate)

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.paths import shipped_rules
 from tuner.quantity import ratio_text
 from tuner.report.card import Answer, Card, comparison_card, input_rows
@@ -19,6 +18,7 @@ from tuner.report.verdicts import rounds_text
 from tuner.result.recommendation import RecommendationResult, kind_text, n_studies, over_default
 from tuner.result.wording import range_text, speed_up
 from tuner.rules.advice import AdviceCode, AdviceReason
+from tuner.rules.recipe import FRAMEWORK
 from tuner.rules.rule import KEEP
 from tuner.space.carrier import Variable
 from tuner.space.term import CORES, SHARE
@@ -158,7 +158,7 @@ def cpu_limited(result: RecommendationResult) -> list[str]:
     terms = {knob: term for rule in result.followed for knob, term in rule.recipe.items()}
     alone = CORES.name if result.setting.get("inter_op") != 1 else SHARE.name  # a single pool has all of them
     knobs = [knob for knob, term in terms.items() if term in (CORES.name, alone)]
-    carriers = [KNOBS[knob].carrier for knob in knobs if knob in KNOBS]
+    carriers = [FRAMEWORK.knobs[knob].carrier for knob in knobs if knob in FRAMEWORK.knobs]
     return [each.name for each in carriers if isinstance(each, Variable) and each.name in result.env]
 
 

@@ -12,6 +12,7 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from tuner.measure.objective import Objective
+from tuner.report.rules import SHOWN_BASELINES
 from tuner.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
 from tuner.rules.proof import HeldOut, HeldOutStudy
 from tuner.rules.recipe import THREADS
@@ -33,16 +34,8 @@ _COLOURS = {
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 """Of lines: Okabe & Ito's too."""
 _ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
-_RULE_STYLES = {
-    "policy": ("#882255", "d"),
-    "rules": ("#D55E00", "D"),
-    "tf-default": ("#000000", "o"),
-    "tf-guide": ("#56B4E9", "s"),
-    "tf-guide-mkl": ("#0072B2", "^"),
-    "intel": ("#009E73", "v"),
-    "intel-zoo": ("#CC79A7", "P"),
-    "wang-width": ("#E69F00", "X"),
-}
+_RULE_COLOURS = ("#882255", "#D55E00", "#000000", "#56B4E9", "#0072B2", "#009E73", "#CC79A7", "#E69F00")
+_RULE_STYLES = dict(zip(("policy", "rules", *SHOWN_BASELINES), zip(_RULE_COLOURS, "dDos^vPX", strict=True), strict=True))
 """Of the settings that are held against each other; the shapes differ too."""
 _MAX_ROWS = 40  # workloads of a picture of rules
 MAX_CELLS = 14  # values of a knob that a surface has room for

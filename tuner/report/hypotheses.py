@@ -9,16 +9,17 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
 from tuner.machine.spec import parse_spec
 from tuner.quantity import plural
 from tuner.report.layout import table
 from tuner.report.prediction import machine_text
 from tuner.rules.hypothesis import TOLD_APART, HypothesesResult, Hypothesis, MachineRow
+from tuner.rules.recipe import FRAMEWORK
 from tuner.space.term import OPENMP
 
 TITLE = "simulated, not measured"
-_NAMED = {DEFAULT: "the defaults", INTEL: "Intel's", WANG: "Wang et al.'s"}
+_NAMED = {each.name: each.whose for each in FRAMEWORK.baselines if each.whose}
+_NAMED |= {each.name: each.whose for each in FRAMEWORK.width_guides}
 
 
 def rendered(result: HypothesesResult) -> Sequence[RenderableType]:

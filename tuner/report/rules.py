@@ -8,31 +8,33 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.quantity import percent, plural
 from tuner.report.layout import left_out_text, table
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import Evidence
 from tuner.rules.kind import StratumClass
 from tuner.rules.proof import HeldOut
-from tuner.rules.recipe import BATCH, THREADS
+from tuner.rules.recipe import BATCH, FRAMEWORK, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import AdviceByStratum, is_gain
 
-SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
+SHOWN_BASELINES = (
+    *(each.name for each in FRAMEWORK.baselines if not each.needs),
+    *(each.name for each in FRAMEWORK.width_guides),
+)
 _FEW = 3
 PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
     "how much there is to gain grows with the cores"
 )
-RECALLED = f"{WANG} applies the formula of {WANG_SOURCE}"
+RECALLED = "; ".join(f"{each.name} applies the formula of {each.source}" for each in FRAMEWORK.width_guides)
 CLASS_TITLES = {
     StratumClass.ONEDNN_OFF: "oneDNN off",
     StratumClass.QUOTA: "a CPU quota",
     StratumClass.REST: "the rest",
 }
-HEADLINE = "speed-up over tf-default on held-out workloads"
+HEADLINE = f"speed-up over {FRAMEWORK.catalogue.default} on held-out workloads"
 DO_NO_HARM = (
     "A rule is applied only where it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
     "interval lies above 1. Elsewhere the default is kept, and also for a workload whose own study contradicts the "

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.frameworks.tensorflow.baselines import BASELINES
-from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.quantity import ratio_text
 from tuner.report.layout import table
 from tuner.report.rules import NOT_KNOWN, TITLES, heading, never_measured, why_none
 from tuner.rules.gains import CounterExample
 from tuner.rules.kind import Kind
-from tuner.rules.recipe import BATCH, ONEDNN, TERMS, factor_words
+from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, TERMS, factor_words
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.strata import StratumEvidence, is_gain
 from tuner.space.carrier import Variable
@@ -151,7 +149,7 @@ def _values(rule: Rule, kind: Kind) -> Iterator[tuple[str, str]]:
         if knob == BATCH:
             yield "batch size", factor_words(term)
             continue
-        vocabulary, carrier = KNOBS[knob].vocabulary, KNOBS[knob].carrier
+        vocabulary, carrier = FRAMEWORK.knobs[knob].vocabulary, FRAMEWORK.knobs[knob].carrier
         acts = vocabulary is not None and vocabulary.pool in (None, kind.pool) and (knob != ONEDNN or not kind.onednn)
         if acts and isinstance(carrier, Variable):
             yield carrier.name, _value_text(rule, carrier.name, knob, term)
@@ -178,7 +176,7 @@ def _example(rule: Rule, kind: Kind) -> str:
     values = rule.recipe.values(scale)
     texts = []
     for knob, value in values.items():
-        carrier = KNOBS[knob].carrier
+        carrier = FRAMEWORK.knobs[knob].carrier
         if isinstance(carrier, Variable):
             own = rule.example.env.get(carrier.name) if rule.example is not None and value == COMPACT else None
             texts.append(f"{carrier.name}={value if own is None else own}")
@@ -188,7 +186,7 @@ def _example(rule: Rule, kind: Kind) -> str:
 
 def _guides(rule: Rule) -> Iterator[str]:
     """Yield the guides that set the same in all studies of a rule, with what they are."""
-    for baseline in BASELINES:
+    for baseline in FRAMEWORK.baselines:
         if f"what {baseline.name} sets" in rule.evidence.equivalents:
             yield f"{baseline.source.partition(';')[0]} ({baseline.name})"
 

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.measure.warning import input_warnings
 from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, ratio_text
 from tuner.report.layout import table
@@ -154,7 +153,7 @@ def baselines(subject: Subject) -> RenderableType:
 
 def hint_line(name: str, setting: Mapping[str, Value], subject: Subject) -> Text:
     """Return what is tried right after the baselines, and what hints at it."""
-    source = WANG_SOURCE if name == WANG else name
+    source = next((guide.source for guide in subject.framework.width_guides if guide.name == name), name)
     return Text(
         f"tried right after the baselines: {setting_text(setting, fixed_knobs(subject))}  ({source})", style="dim"
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tuner.frameworks.step import Part
 from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
 from tuner.model.overhead import HIDDEN, Row, hiding_batch
-from tuner.model.timeline import Part
 from tuner.quantity import percent
 from tuner.result.frameworks import RatioResult
 from tuner.result.study import WarningResult

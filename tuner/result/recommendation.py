@@ -14,6 +14,7 @@ from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision
 from tuner.rules.average import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.kind import Kind
+from tuner.rules.recipe import FRAMEWORK
 from tuner.rules.situation import FEATURE
 from tuner.rules.strata import StratumEvidence
 from tuner.space.term import OPENMP
@@ -137,7 +138,7 @@ _NO_FIGURE = {
 def over_default(against: CounterExample) -> str:
     """Return what a rule did in a study that speaks against it."""
     ratio = ratio_text(against.over_default, against.low, against.high)
-    return f"{ratio} over tf-default, {percent(against.of_best, 0)} of the best found"
+    return f"{ratio} over {FRAMEWORK.catalogue.default}, {percent(against.of_best, 0)} of the best found"
 
 
 def n_studies(n: int) -> str:

@@ -10,7 +10,6 @@ from functools import cache
 
 from msgspec import structs
 
-from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.rules.average import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
@@ -18,14 +17,14 @@ from tuner.rules.kind import StratumClass
 from tuner.rules.learn import LearnPlan
 from tuner.rules.policy import Policy, StudyMask, do_no_harm_policy
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
-from tuner.rules.recipe import Recipe
+from tuner.rules.recipe import FRAMEWORK, Recipe
 from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import AdviceByStratum, Expected, StratumEvidence
 from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, thread_table
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.space.term import EIGEN
+from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.estimate import Estimate
 
 Out = Callable[[StudyEvidence], bool]
@@ -167,9 +166,8 @@ def coverage(studies: Sequence[StudyEvidence]) -> Coverage:
     workloads: dict[str, set[str]] = defaultdict(set)
     for study in studies:
         workloads[study.situation.mode].add(study.workload)
-    builds = Counter(
-        f"TensorFlow {study.runtime} ({'OpenMP' if study.situation.pool != EIGEN else 'Eigen'})" for study in studies
-    )
+    names = {EIGEN: "Eigen", OPENMP: "OpenMP"}
+    builds = Counter(f"{FRAMEWORK.title} {study.runtime} ({names[study.situation.pool]})" for study in studies)
     return Coverage(
         n_studies=len(studies),
         hosts=tuple(sorted({study.host for study in studies})),

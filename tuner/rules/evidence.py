@@ -7,22 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from tuner.devices import registry as devices
 from tuner.devices.device import HOST
 from tuner.errors import BadInputError
-from tuner.frameworks import registry
-from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
-from tuner.machine.host import host_of
+from tuner.machine.host import Machine, host_of
 from tuner.measure import finals
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, process_sds
 from tuner.model.graph import Features
 from tuner.rules.kind import SituationKind
-from tuner.rules.recipe import BATCH, ONEDNN, Recipe, speaks_of
+from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, POOLS, Recipe, speaks_of
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.space.common import INSTANCES, STREAMS
@@ -36,12 +35,10 @@ from tuner.study.record import Record
 from tuner.study.subject import KnobFacts, Subject
 from tuner.workload.workload import Execution
 
-COMPACT_BASELINE = "tf-guide-mkl"
+COMPACT_BASELINE = next(each.name for each in FRAMEWORK.baselines if COMPACT in (each.terms or {}).values())
 """It binds compactly: its spelling is the one to take."""
 _NOISE_DF = 8.0  # weight (degrees of freedom) of the study's noise in the variance of a contender's rounds
 _MIN_SE = 0.002  # no setting is known better than to 0.2 %
-_POOLS = ("inter_op", "intra_op", "omp_num_threads")
-_ON_GPU = ("gpu_thread_mode", "xla")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
@@ -132,14 +129,22 @@ class StudyEvidence:
         return self.surface.best(batch_size=self.default.batch_size), self.surface.best()
 
 
+def by_width(
+    default: Setting,
+    machine: Machine,
+    width: float,
+    compact: Value | None,
+    pins: Mapping[str, Value] = MappingProxyType({}),
+) -> dict[str, Setting]:
+    """Return what the guides that know a graph's width set there, by their names; threads are bound compactly."""
+    own = {BINDING: COMPACT, **pins}
+    return {each.name: apply(default, each.rule(machine, width) | own, compact) for each in FRAMEWORK.width_guides}
+
+
 def apply(default: Setting, values: Mapping[str, Value], compact: Value | None) -> Setting:
     """Return a default with those of `values` that it has knobs for; the word for a compact binding as it is spelt."""
-    spelt = dict(values)
-    if spelt.get("kmp_affinity") == COMPACT and compact is not None:
-        spelt["kmp_affinity"] = compact
-    elif spelt.get("kmp_affinity") == COMPACT:
-        del spelt["kmp_affinity"]
-    return Setting(tuple((knob, spelt.get(knob, value)) for knob, value in default.items))
+    spelt = {knob: compact if value == COMPACT else value for knob, value in values.items()}
+    return Setting(tuple((knob, value if (own := spelt.get(knob)) is None else own) for knob, value in default.items))
 
 
 def read(
@@ -248,7 +253,7 @@ def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> st
     subject = stored.subject
     if subject.workload.execution is not Execution.GRAPH:
         return f"its workload ran {subject.workload.execution}, not as a graph"
-    if subject.framework.name != registry.DEFAULT:
+    if subject.framework is not FRAMEWORK:
         return f"it ran {subject.framework.title}, which these rules do not cover"
     if subject.device_kind != device:
         return f"it ran on the {subject.device_kind}, which these rules do not cover"
@@ -270,23 +275,22 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
     subject = candidate.subject
     situation = of_study(subject, candidate.features)
     baseline_settings = {name: Setting.of(each.setting) for name, each in subject.baselines.items()}
+    whole = baseline_settings[subject.default]
     # A knob that the search space did not vary was off in all measurements, so its effect is unknown.
-    unasked = (
-        {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in baseline_settings[DEFAULT].to_dict() else {}
-    )
+    unasked = {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in whole.to_dict() else {}
+    advised = {each.name: each.rule(subject.machine) for each in FRAMEWORK.baselines}
     on_gpu = bool(situation.gpu)
-    default = _reduced(baseline_settings[DEFAULT], unasked, on_gpu=on_gpu)
-    affine = baseline_settings.get(COMPACT_BASELINE, baseline_settings[DEFAULT]).to_dict()
-    compact = affine.get("kmp_affinity")
+    default = _reduced(whole, unasked, on_gpu=on_gpu)
+    compact = baseline_settings.get(COMPACT_BASELINE, whole).to_dict().get(BINDING)
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
     baselines = {
-        name: _reduced(setting, {ONEDNN: 1} if unasked and name == INTEL else unasked, on_gpu=on_gpu)
+        name: _reduced(
+            setting, {knob: advised.get(name, {}).get(knob, off) for knob, off in unasked.items()}, on_gpu=on_gpu
+        )
         for name, setting in baseline_settings.items()
-        if _others(setting, on_gpu=on_gpu) == _others(baseline_settings[DEFAULT], on_gpu=on_gpu)
+        if _others(setting, on_gpu=on_gpu) == _others(whole, on_gpu=on_gpu)
     }
-    baselines[WANG] = apply(
-        default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
-    )
+    baselines |= by_width(default, situation.machine, situation.features.width, compact)
     return StudyEvidence(
         name=candidate.record.name,
         created=candidate.created,
@@ -299,9 +303,7 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         compact=compact,
         batches=tuple(int(value) for value in subject.knobs[BATCH].values),
         covers_threads=_covers_threads(subject.knobs, situation),
-        surface=ResponseSurface(
-            default, _measured(candidate, baseline_settings[DEFAULT], process_sd, unasked, on_gpu=on_gpu)
-        ),
+        surface=ResponseSurface(default, _measured(candidate, whole, process_sd, unasked, on_gpu=on_gpu)),
     )
 
 
@@ -311,9 +313,9 @@ def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> boo
     On a GPU, whether all that rules speak of there was searched.
     """
     if situation.gpu:
-        return all(name in knobs and len(knobs[name].values) > 1 for name in _ON_GPU)
+        return all(name in knobs and len(knobs[name].values) > 1 for name in OF_A_DEVICE)
     ends = {1, situation.machine.usable_cores}
-    pools = [knobs[name].values for name in _POOLS if name in knobs and knobs[name].active]
+    pools = [knobs[name].values for name in POOLS if name in knobs and knobs[name].active]
     return all(ends <= set(values) for values in pools)
 
 
@@ -344,7 +346,7 @@ def _measured(
     ]
     measurements += [
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
-        for setting, mean, se in _finals(candidate.finals, candidate.noise)
+        for setting, mean, se in _finals(candidate.finals, candidate.noise, candidate.subject.default)
     ]
     default_others = _others(default, on_gpu=on_gpu)
     return [
@@ -354,7 +356,7 @@ def _measured(
     ]
 
 
-def _finals(stored: StoredFinals, noise: Noise) -> list[tuple[Setting, float, float]]:
+def _finals(stored: StoredFinals, noise: Noise, baseline: str) -> list[tuple[Setting, float, float]]:
     """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
 
     The variance of few rounds may be small by chance, so it is moderated by the study's noise, which comes from other
@@ -362,7 +364,7 @@ def _finals(stored: StoredFinals, noise: Noise) -> list[tuple[Setting, float, fl
     """
     contenders, rounds = stored.contenders, stored.rounds
     names, y = finals.log_rates(rounds, contenders, Objective.THROUGHPUT)
-    default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
+    default = next((c.names[0] for c in contenders if baseline in c.names), None)
     if default not in names:
         return []
     by_name = {contender.names[0]: contender.setting for contender in contenders}

@@ -19,12 +19,11 @@ from typing import Literal as OneOf
 
 from msgspec import Struct, field
 
-from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
 from tuner.rules.average import over_workloads
 from tuner.rules.condition import Condition
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.learn import LearnPlan
-from tuner.rules.recipe import THREADS, Recipe
+from tuner.rules.recipe import FRAMEWORK, THREADS, Recipe
 from tuner.rules.rule import recipe_words
 from tuner.rules.simulated import one_operator
 from tuner.rules.table import first_rule, thread_table
@@ -36,6 +35,9 @@ TOLD_APART = math.log(1.02)
 """What a comparison tells apart (log-ratio)."""
 HELPED = math.log(1.05)
 """A setting that gains as much as this (log-ratio) matters to people."""
+_DEFAULT = FRAMEWORK.catalogue.default
+_INTEL = next(each.name for each in FRAMEWORK.baselines if each.at_best_batch)
+(_WANG,) = (each.name for each in FRAMEWORK.width_guides)
 _SEVERAL = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op", "omp_num_threads": "cores/inter_op"})
 
 
@@ -135,7 +137,7 @@ def _rows(studies: Sequence[tuple[str, StudyEvidence]]) -> list[MachineRow]:
 
 def _row(text: str, pool: str, studies: Sequence[StudyEvidence]) -> MachineRow:
     best = [_gain(study, study.best_found(batch=False)) for study in studies]
-    by_width = [study.surface.log_ratio(one_operator(study), study.baselines[WANG])[0] for study in studies]
+    by_width = [study.surface.log_ratio(one_operator(study), study.baselines[_WANG])[0] for study in studies]
     widest = max(range(len(studies)), key=by_width.__getitem__)
     wide = [study for study in studies if study.situation.pools > 1] if pool == OPENMP else []
     return MachineRow(
@@ -144,8 +146,8 @@ def _row(text: str, pool: str, studies: Sequence[StudyEvidence]) -> MachineRow:
         pool=pool,
         workloads=len({study.workload for study in studies}),
         one_operator=_mean(studies, [_gain(study, one_operator(study)) for study in studies]),
-        intel=_mean(studies, [_gain(study, study.baselines[INTEL]) for study in studies]),
-        wang=_mean(studies, [_gain(study, study.baselines[WANG]) for study in studies]),
+        intel=_mean(studies, [_gain(study, study.baselines[_INTEL]) for study in studies]),
+        wang=_mean(studies, [_gain(study, study.baselines[_WANG]) for study in studies]),
         best=_mean(studies, best),
         helped=len({study.workload for study, gain in zip(studies, best, strict=True) if gain >= HELPED}),
         most_by_width=(studies[widest].workload, math.exp(by_width[widest])),
@@ -189,7 +191,7 @@ def _hypothesis(
         if_=str(condition),
         then=recipe_words(THREADS, recipe, pools.pop() if len(pools) == 1 else None),
         terms=recipe.to_dict(),
-        over={DEFAULT: _mean(studies, gains)}
+        over={_DEFAULT: _mean(studies, gains)}
         | {name: _mean(studies, [each[name] for each in rivals]) for name in rivals[0]},
         workloads=tuple(sorted({study.workload for study in studies})),
         studies=len(studies),
@@ -204,7 +206,7 @@ def _hypothesis(
 
 def _test(study: StudyEvidence, setting: Setting, machine: str, params: dict[str, Any]) -> DecidingComparison:
     """Return the comparison with what is best without the rule, of those that it differs from."""
-    others = {DEFAULT: _gain(study, setting)} | _rivals(study, setting)
+    others = {_DEFAULT: _gain(study, setting)} | _rivals(study, setting)
     told_apart = {name: value for name, value in others.items() if abs(value) >= TOLD_APART} or others
     a = min(told_apart, key=lambda name: told_apart[name])
     return DecidingComparison(
@@ -221,7 +223,7 @@ def _test(study: StudyEvidence, setting: Setting, machine: str, params: dict[str
 
 def _rivals(study: StudyEvidence, setting: Setting) -> dict[str, float]:
     """Return the log-ratio of a setting to each guide's; to one that is the same it is 0."""
-    others = {name: each for name, each in study.baselines.items() if name != DEFAULT}
+    others = {name: each for name, each in study.baselines.items() if name != _DEFAULT}
     return {name: study.surface.log_ratio(each, setting)[0] for name, each in others.items()}
 
 

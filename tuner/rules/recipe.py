@@ -9,15 +9,21 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.frameworks import registry
 from tuner.space.term import COMPACT, Scale
 from tuner.space.values import Value
 
+FRAMEWORK = registry.find(registry.DEFAULT)
+"""What all rules are about."""
 DEFAULT = "default"
 ONEDNN = "onednn"
-_VOCABULARIES = {name: knob.vocabulary for name, knob in KNOBS.items() if knob.vocabulary is not None}
+_VOCABULARIES = {name: knob.vocabulary for name, knob in FRAMEWORK.knobs.items() if knob.vocabulary is not None}
 TERMS = {name: {term.name: term for term in each.terms} for name, each in _VOCABULARIES.items()}
-_OF_A_DEVICE = frozenset(name for name, each in _VOCABULARIES.items() if each.device is not None)
+OF_A_DEVICE = frozenset(name for name, each in _VOCABULARIES.items() if each.device is not None)
+POOLS = tuple(name for name, knob in FRAMEWORK.knobs.items() if knob.counts_threads)
+BINDING = next(name for name, terms in TERMS.items() if COMPACT in terms)
+"""The knobs of one kind of device, those that are the threads of a pool, and the one that binds threads."""
+_EVERYWHERE = [name for name, each in _VOCABULARIES.items() if each.pool is None and each.device is None]
 BATCH = "batch_size"
 THREADS = "threads"
 GROUPS = (THREADS, BATCH)
@@ -27,7 +33,7 @@ FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
 def speaks_of(knob: str, *, on_gpu: bool) -> bool:
     """Return whether rules speak of a knob: some are spoken of on a GPU only."""
-    return knob == BATCH or (knob in TERMS and (on_gpu or knob not in _OF_A_DEVICE))
+    return knob == BATCH or (knob in TERMS and (on_gpu or knob not in OF_A_DEVICE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,11 @@ class Recipe:
 
     def words(self, pool: str | None = None) -> str:
         """Return the recipe as a person would say it; of a build with that pool, if it is said."""
-        phrases = [_words(knob, name) for knob, name in self.items if knob == BATCH or _acts_on(knob, pool)]
+        phrases = [_words(knob, name) for knob, name in self.items if knob == BATCH or acts_on(knob, pool)]
         return ", ".join(phrases) or "keep TensorFlow's defaults"
 
 
-def _acts_on(knob: str, pool: str | None) -> bool:
+def acts_on(knob: str, pool: str | None) -> bool:
     """Return whether a knob acts on builds with that pool, or with any."""
     return pool is None or _VOCABULARIES[knob].pool in (None, pool)
 
@@ -97,11 +103,12 @@ def thread_recipes(*, on_gpu: bool = False) -> list[Recipe]:
     sets both is one recipe. On a GPU they are about the host's threads, those that hand work to the GPU, and XLA.
     """
     if on_gpu:
-        on_card = [knob for knob in TERMS if knob in _OF_A_DEVICE]
-        return sorted(_combined(["inter_op", "intra_op", *on_card]), key=lambda recipe: recipe.n_knobs)
-    openmp = _combined([knob for knob in TERMS if knob != ONEDNN and knob not in _OF_A_DEVICE])
-    stock = [recipe | Recipe.of({ONEDNN: "1"}) for recipe in _combined(["inter_op", "intra_op"])]
-    return sorted([*openmp, *stock, _INTEL], key=lambda recipe: recipe.n_knobs)
+        on_card = [knob for knob in TERMS if knob in OF_A_DEVICE]
+        return sorted(_combined([*_EVERYWHERE, *on_card]), key=lambda recipe: recipe.n_knobs)
+    openmp = _combined([knob for knob in TERMS if knob != ONEDNN and knob not in OF_A_DEVICE])
+    stock = [recipe | Recipe.of({ONEDNN: "1"}) for recipe in _combined(_EVERYWHERE)]
+    guides = [Recipe.of(each.terms) for each in FRAMEWORK.baselines if each.terms]
+    return sorted([*openmp, *stock, *guides], key=lambda recipe: recipe.n_knobs)
 
 
 def _combined(knobs: Sequence[str]) -> list[Recipe]:
@@ -111,18 +118,6 @@ def _combined(knobs: Sequence[str]) -> list[Recipe]:
         Recipe.of({knob: name for knob, name in zip(knobs, names, strict=True) if name != DEFAULT})
         for names in itertools.product(*choices)
     ]
-
-
-_INTEL = Recipe.of(
-    {
-        "inter_op": "sockets",
-        "intra_op": "cores/inter_op",
-        "omp_num_threads": "cores",
-        "kmp_affinity": COMPACT,
-        "kmp_blocktime": "1",
-        ONEDNN: "1",
-    }
-)
 
 
 def batch_recipes() -> list[Recipe]:

@@ -14,14 +14,13 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from tuner.errors import BadInputError
-from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.machine.host import Machine
 from tuner.rules.average import Count
 from tuner.rules.condition import Condition, Literal
 from tuner.rules.gains import Evidence
 from tuner.rules.kind import SituationKind, StratumClass
 from tuner.rules.proof import Proof
-from tuner.rules.recipe import BATCH, GROUPS, TERMS, THREADS, Recipe
+from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, TERMS, THREADS, Recipe
 from tuner.rules.situation import FEATURE, FEATURES, Situation
 from tuner.rules.strata import AdviceByStratum, Expected
 from tuner.space.term import OPENMP
@@ -210,7 +209,7 @@ class RuleSet(Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     """The kind of device that all of it is about."""
     provenance: Provenance
-    sources: dict[str, str] = field(default_factory=lambda: {WANG: WANG_SOURCE})
+    sources: dict[str, str] = field(default_factory=lambda: {each.name: each.source for each in FRAMEWORK.width_guides})
     """Of the baselines that are a paper's formula."""
     groups: dict[str, RuleList]
     """By group; what no study tells of is not there."""

@@ -8,24 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
-from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.frameworks.framework import Build
 from tuner.machine.host import Machine, host_of
 from tuner.model.graph import Features
-from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply
-from tuner.rules.recipe import BATCH, ONEDNN, Recipe, thread_recipes
+from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply, by_width
+from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, ONEDNN, TERMS, acts_on, speaks_of, thread_recipes
 from tuner.rules.situation import Situation
 from tuner.rules.surface import Measured, ResponseSurface
 from tuner.space.setting import Setting, distinct
-from tuner.space.term import COMPACT, OPENMP
+from tuner.space.term import OPENMP
 from tuner.stats.estimate import Array
 from tuner.study.subject import WorkloadFacts
 
 SIMULATED = "simulated"
 _SD = 0.01  # log scale: what a simulation is known to within, as far as its own differences go
-_THREADS = ("inter_op", "intra_op")
-_TEAMS = ("omp_num_threads", "kmp_affinity", "kmp_blocktime")
 
 Predict = Callable[[Setting, Sequence[Setting]], Array]
 """The predicted log-ratios of settings to a reference, shape (settings,)."""
@@ -37,7 +33,7 @@ class Simulated:
 
     workload: WorkloadFacts
     features: Features
-    build: TensorFlowBuild
+    build: Build
     machine: Machine
     predict: Predict
 
@@ -45,25 +41,24 @@ class Simulated:
 def simulated_study(of: Simulated) -> StudyEvidence:
     """Return what a study would say that had tried what any rule could set, and all guides, without noise."""
     machine, build, batch_size = of.machine, of.build, of.workload.batch_size
+    runtime = build.to_dict()
+    pool = FRAMEWORK.pool(runtime)
     situation = Situation(
         workload=of.workload.name,
         mode=of.workload.mode,
         batch_size=batch_size,
         features=of.features,
         machine=machine,
-        pool=build.pool,
-        onednn=build.has_onednn,
+        pool=pool,
+        onednn=FRAMEWORK.has_onednn(runtime),
     )
-    knobs = (*_THREADS, *(_TEAMS if build.pool == OPENMP else ()))
-    values = {name: KNOBS[name].default(machine, build, batch_size) for name in knobs}
+    knobs = [name for name in TERMS if speaks_of(name, on_gpu=False) and acts_on(name, pool) and name != ONEDNN]
+    values = {name: FRAMEWORK.knobs[name].default(machine, build, batch_size) for name in knobs}
     default = Setting.of(values | {BATCH: batch_size})
-    guides = {
-        each.name: each.rule(machine) for each in BASELINES if not each.needs and "instances" not in each.rule(machine)
-    }
-    compact = guides[COMPACT_BASELINE]["kmp_affinity"] if build.pool == OPENMP else None
+    guides = {each.name: each.rule(machine) for each in FRAMEWORK.baselines if not each.needs}
+    compact = guides[COMPACT_BASELINE][BINDING] if pool == OPENMP else None
     baselines = {name: apply(default, rule, None) for name, rule in guides.items()}
-    wang = wang_width(machine, of.features.width) | {"kmp_affinity": COMPACT}
-    baselines[WANG] = apply(default, wang, compact)
+    baselines |= by_width(default, machine, of.features.width, compact)
     recipes = [recipe for recipe in thread_recipes() if ONEDNN not in recipe.to_dict()]
     meant = [apply(default, recipe.values(situation.scale), compact) for recipe in recipes]
     settings = [each for each in distinct([*baselines.values(), *meant]) if each != default]
@@ -73,9 +68,9 @@ def simulated_study(of: Simulated) -> StudyEvidence:
         created="",
         host=host_of(machine),
         shape_id=machine.id,
-        runtime=build.tensorflow,
+        runtime=build.version,
         situation=situation,
-        default=baselines[DEFAULT],
+        default=default,
         baselines=baselines,
         compact=compact,
         batches=(batch_size,),
@@ -92,4 +87,4 @@ def simulated_study(of: Simulated) -> StudyEvidence:
 
 def one_operator(study: StudyEvidence) -> Setting:
     """Return one operator at a time on all usable cores."""
-    return study.setting(Recipe.of({"inter_op": "1", "intra_op": "cores", "omp_num_threads": "cores"}))
+    return apply(study.default, FRAMEWORK.threads_on(study.situation.machine.usable_cores), study.compact)

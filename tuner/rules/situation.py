@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuner.frameworks.tensorflow.baselines import DEFAULT, pools
-from tuner.frameworks.tensorflow.build import has_onednn
 from tuner.machine.host import Machine
 from tuner.model.graph import Features
-from tuner.space.term import EIGEN, OPENMP, Scale
+from tuner.space.term import OPENMP, Scale, pools
 from tuner.study.subject import Subject
 
 
@@ -177,15 +175,15 @@ FEATURE = {feature.name: feature for feature in FEATURES}
 
 
 def of_study(subject: Subject, features: Features) -> Situation:
-    """Return the situation of a stored study of a TensorFlow build."""
-    runtime = subject.runtime
+    """Return the situation of a study, of a framework that rules are about."""
+    framework, runtime = subject.framework, subject.runtime
     return Situation(
         workload=subject.workload.name,
         mode=subject.workload.mode,
-        batch_size=int(subject.baselines[DEFAULT].setting["batch_size"]),
+        batch_size=int(subject.baselines[subject.default].setting["batch_size"]),
         features=features,
         machine=subject.machine,
-        pool=OPENMP if runtime["onednn_runtime"] == "openmp" else EIGEN,
-        onednn=has_onednn(runtime["onednn_runtime"], runtime.get("onednn_enabled")),
+        pool=framework.pool(runtime),
+        onednn=framework.has_onednn(runtime),
         gpu=subject.device.get("model", ""),
     )

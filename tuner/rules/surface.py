@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.rules.recipe import FRAMEWORK
 from tuner.space.setting import Setting
 from tuner.space.values import Numbers, Value
 from tuner.stats.estimate import Array
@@ -141,7 +141,7 @@ class _Coordinates:
 
 
 def _coordinates(name: str, values: Sequence[Value]) -> _Coordinates:
-    knob_values = KNOBS[name].values
+    knob_values = FRAMEWORK.knobs[name].values
     if not isinstance(knob_values, Numbers):
         return _Coordinates(np.array(values, dtype=str), numeric=False)
     return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / knob_values.octaves, numeric=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tuner.machine.host import Machine
@@ -29,6 +29,20 @@ class Baseline:
     """Whether a search cannot do without it; not where it needs what not every machine has, such as a compiler."""
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that it speaks of; a framework's default is one for all of them."""
+    whose: str = ""
+    """Whose it is, as a sentence says it; empty where it is known by its name only."""
+    terms: Mapping[str, str] | None = None
+    """What it sets in the terms of rules (`tuner.space.term`), where rules may say it as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthGuide:
+    """A recommendation by a graph's average width. No baseline of a space: the width is known of exported models."""
+
+    name: str
+    source: str
+    rule: Callable[[Machine, float], dict[str, Value]]
+    whose: str
 
 
 def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, ...]:

@@ -8,12 +8,17 @@ from tuner.space import auditing
 from tuner.space.baseline import MAX_INSTANCES
 from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams, Variable
 from tuner.space.knob import Knob
-from tuner.space.values import SWITCH, Cpus, Numbers, Words
+from tuner.space.values import SWITCH, Cpus, Numbers, Value, Words
 
 
 def first_node(machine: Machine) -> str | None:
     """Return the CPUs of the first NUMA node, None where there is no second one."""
     return next(iter(machine.numa_nodes.values())) if len(machine.numa_nodes) > 1 else None
+
+
+def one_or_all(machine: Machine) -> tuple[Value, Value]:
+    """Return one thread, and one a core: two at least, so that they are far apart."""
+    return 1, max(2, machine.physical_cores)
 
 
 BATCH_SIZE = Knob(

@@ -65,6 +65,11 @@ class Knob:
         return isinstance(self.values, Numbers)
 
     @property
+    def counts_threads(self) -> bool:
+        """Return whether its values are numbers of threads."""
+        return isinstance(self.values, Numbers) and self.values.counts_threads
+
+    @property
     def variable(self) -> str | None:
         """Return the environment variable that carries it, None where there is none."""
         return self.carrier.name if isinstance(self.carrier, Variable | Preload) else None

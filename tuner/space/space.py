@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -105,6 +105,11 @@ class Space:
             name: [other for other in self.baselines if other != name and self.baselines[other] == setting]
             for name, setting in self.baselines.items()
         }
+
+    def new_points(self, settings: Iterable[Setting]) -> list[Setting]:
+        """Return those of some settings that are points and no baselines, each once."""
+        points, baselines = set(self.points), set(self.baselines.values())
+        return [each for each in dict.fromkeys(settings) if each in points and each not in baselines]
 
     def deployment(self, setting: Setting) -> Deployment:
         """Return what applies `setting`; nothing but the batch size for the framework's own default.

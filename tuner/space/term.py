@@ -13,11 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tuner.devices.gpu import KIND as GPU
+from tuner.machine.host import Machine
 from tuner.space.values import Value
 
 EIGEN, OPENMP = "eigen", "openmp"
 COMPACT = "compact"
 """Which spelling binds compactly is a matter of the machine; the situation's owner replaces the word."""
+
+
+def pools(machine: Machine, width: float) -> int:
+    """Return w, how many operators run at once by Wang et al.: the average width, rounded down, at most the cores."""
+    return min(max(1, int(width)), machine.usable_cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,25 +14,19 @@ from typing import Any
 from tuner.devices.gpu import KIND as GPU
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
-from tuner.machine.host import Machine
 from tuner.machine.openmp import THREADING
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
-from tuner.space.experiment import Observation
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.space.values import Numbers, Value, Words
+from tuner.space.values import Numbers, Words
 from tuner.workload.workload import Workload
 
 _OWN = "program"
 _UNBOUND, _CLOSE, _SPREAD = "false", "close", "spread"
-
-
-def _contrasts(machine: Machine) -> tuple[Value, Value]:
-    return 1, max(2, machine.physical_cores)
 
 
 _ALL = (
@@ -43,7 +37,7 @@ _ALL = (
         carrier=Variable("OMP_NUM_THREADS"),
         default=lambda machine, *_: machine.logical_cpus,
         audit=unobservable,
-        contrast_values=_contrasts,
+        contrast_values=one_or_all,
         n_threads=lambda values: int(values["openmp_threads"]),
     ),
     Knob(
@@ -94,11 +88,6 @@ class CommandBuild:
     version: str = ""
     fork_refusal: str | None = "commands are not forked"
 
-    @property
-    def observations(self) -> list[Observation]:
-        """Return nothing: there is no probe."""
-        return []
-
     def to_dict(self) -> dict[str, Any]:
         """Return the build as plain data."""
         return {"framework": "command", "id": self.id, "python": ""}
@@ -133,7 +122,7 @@ class CommandFramework(framework.Framework):
     )
     # And of other kinds of threads than OpenMP's.
     timing_prefixes = (
-        *("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "MKL_", *overriding),
+        *(*framework.LOADER_AND_ALLOCATORS, "MKL_", *overriding),
         *("GOMAXPROCS", "JULIA_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "TBB_NUM_THREADS"),
     )
 
@@ -158,8 +147,7 @@ class CommandFramework(framework.Framework):
         reference = space.reference
         half = max(1, int(reference["openmp_threads"]) // 2)
         candidates = [reference.with_values(openmp_threads=half, openmp_binding=word) for word in (_CLOSE, _SPREAD)]
-        baseline_settings, points = set(space.baselines.values()), set(space.points)
-        return [each for each in candidates if each in points and each not in baseline_settings]
+        return space.new_points(candidates)
 
 
 FRAMEWORK = CommandFramework()

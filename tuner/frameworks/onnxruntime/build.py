@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.frameworks import probing
 from tuner.identity import digest
@@ -19,11 +18,10 @@ _SWITCHES = ("ORT_", "LD_", "PYTHON")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnnxRuntimeBuild:
-    """An ONNX Runtime build."""
+class OnnxRuntimeBuild(probing.ProbedBuild):
+    """An ONNX Runtime build. It can be forked: its threads start with a session, and none exists before a fork."""
 
-    id: str
-    python: str
+    subject = SUBJECT
     onnxruntime: str
     providers: list[str]
     """Its execution providers, in its own order of preference."""
@@ -32,7 +30,7 @@ class OnnxRuntimeBuild:
     cpus: int
     """The CPUs of the affinity mask under which the experiments ran."""
     observations: list[Observation]
-    """The raw experiments; see `tuner.frameworks.onnxruntime.reach`."""
+    """The raw experiments; see `tuner.frameworks.onnxruntime.knobs`."""
 
     @property
     def default_threads(self) -> int | None:
@@ -45,25 +43,6 @@ class OnnxRuntimeBuild:
         """Return whether a session binds its threads when nothing is set, as the probe saw it."""
         unset = observed(self.observations, None)
         return unset is not None and bool(unset["bound"])
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a line."""
-        return f"ONNX Runtime {self.onnxruntime}"
-
-    @property
-    def version(self) -> str:
-        """Return its own version."""
-        return self.onnxruntime
-
-    @property
-    def fork_refusal(self) -> str | None:
-        """Return None: its threads start with a session, and none exists before a fork."""
-        return None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the build as plain data."""
-        return {"framework": "onnxruntime", **asdict(self)}
 
 
 def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment]) -> OnnxRuntimeBuild:

@@ -16,8 +16,10 @@ from tuner.frameworks.onnxruntime.child.session import CPU_PROVIDER, CUDA_OPTION
 from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL, SEQUENTIAL, UNBOUND
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.machine.host import Machine
+from tuner.space import experiment
 from tuner.space.baseline import Baseline, of_instances
 from tuner.space.deployment import Deployment
+from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -71,10 +73,8 @@ BASELINES: tuple[Baseline, ...] = (
 
 def _initial_design(space: Space) -> list[Setting]:
     """Return, as far as they are points of the space and no baselines: sleeping threads, two pools, and one thread."""
-    reference, points = space.reference, set(space.points)
-    values = reference.to_dict()
-    threads = int(values["intra_op_num_threads"])
-    share = max(1, threads // 2)
+    values = space.reference.to_dict()
+    share = max(1, int(values["intra_op_num_threads"]) // 2)
     candidates: list[dict[str, Value]] = [
         {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
         {
@@ -85,9 +85,7 @@ def _initial_design(space: Space) -> list[Setting]:
         },
         {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
     ]
-    settings = [Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates]
-    baseline_settings = set(space.baselines.values())
-    return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]
+    return space.new_points(Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates)
 
 
 # ---- whether it can use a GPU ---------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ class OnnxRuntime(ConvertedFramework):
     own_kinds = (_ONNX,)
     conversion = 3
     devices = ("cpu", "gpu")
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
+    timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "ORT_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
         """Return so many threads, which the process's mask keeps to its cores."""
@@ -155,6 +153,10 @@ class OnnxRuntime(ConvertedFramework):
     def probe(self, python: Path, env: Mapping[str, str]) -> OnnxRuntimeBuild:
         """Return the build of an interpreter."""
         return build.probe(python, env, self.catalogue.experiments)
+
+    def reach(self, build: framework.Build) -> dict[str, Reach]:
+        """Return which options reach a build, by the experiments of its probe."""
+        return experiment.reach(self.catalogue.experiments, cast("OnnxRuntimeBuild", build).observations)
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.frameworks.onnxruntime import reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32, one_or_all
+from tuner.space.experiment import Experiment, Observation, Reach
 from tuner.space.knob import Knob
 from tuner.space.values import SWITCH, Numbers, Value, Words
 
@@ -25,8 +25,57 @@ CONFIG = "session."
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
 MODES: Mapping[Value, str] = {SEQUENTIAL: "ORT_SEQUENTIAL", PARALLEL: "ORT_PARALLEL"}
 CORES, UNBOUND = "cores", "none"
-AFFINITIES = reach.INTRA_OP_AFFINITY.name
 _THREADS = Numbers(counts_threads=True)
+
+
+# ---- which options reach a build -----------------------------------------------------------------------------------
+# Each experiment is made in a fork of the target interpreter. Its observation holds the threads that the creation of a
+# session started, how many of them are bound to some of the process's CPUs, and the CPU time that they took while
+# nothing was asked of them: a thread that waits for work spins for a while before it sleeps, unless it is told not to.
+
+_SPUN_S = 0.01
+"""CPU time of idle threads from which on they were spinning: 25 to 60 ms with it and under 2 ms without, as seen."""
+
+
+def _pool_reach(value: str, low: Observation, high: Observation) -> Reach:
+    created = f"with 2 and {value}, a session starts {low['created']} and {high['created']} threads"
+    return Reach(answer=high["created"] - low["created"] == int(value) - 2, evidence=created)
+
+
+def _mode_reach(value: str, low: Observation, high: Observation) -> Reach:
+    created = f"parallel and {value}: a session starts {low['created']} and {high['created']} threads"
+    return Reach(answer=high["created"] < low["created"], evidence=created)
+
+
+def _spinning_reach(_: str, low: Observation, high: Observation) -> Reach:
+    asleep, awake = low["idle_cpu_s"], high["idle_cpu_s"]
+    evidence = f"with spinning off and on, idle threads used {1000 * asleep:.0f} and {1000 * awake:.0f} ms of CPU time"
+    # On a machine that is busy otherwise, threads may not have come to it.
+    return Reach(answer=True if asleep < _SPUN_S < awake else None, evidence=evidence)
+
+
+def _affinity_reach(value: str, low: Observation, high: Observation) -> Reach:
+    evidence = f"without and with {value}, {low['bound']} and {high['bound']} of its threads are bound to CPUs"
+    return Reach(answer=low["bound"] == 0 < high["bound"], evidence=evidence)
+
+
+_INTRA_OP = Experiment(name="intra_op_num_threads", low="2", contrast=lambda _: "4", interpret=_pool_reach)
+_INTER_OP = Experiment(name="inter_op_num_threads", low="2", contrast=lambda _: "4", interpret=_pool_reach)
+_EXECUTION_MODE = Experiment(
+    name="execution_mode", low="parallel", contrast=lambda _: "sequential", interpret=_mode_reach
+)
+_INTRA_OP_AFFINITY = Experiment(
+    name="intra_op_affinity", low="none", contrast=lambda _: "cores", interpret=_affinity_reach
+)
+_INTRA_OP_SPINNING = Experiment(
+    name="session.intra_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning_reach
+)
+_INTER_OP_SPINNING = Experiment(
+    name="session.inter_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning_reach
+)
+AFFINITIES = _INTRA_OP_AFFINITY.name
+
+# ---- the knobs ----------------------------------------------------------------------------------------------------
 
 
 def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
@@ -38,10 +87,6 @@ def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
 def _own_affinity(machine: Machine, build: OnnxRuntimeBuild, default_batch: int) -> Value:
     """Return whether threads are bound when nothing is set; a pool of one has none to bind."""
     return CORES if build.binds_by_default and int(_own(machine, build, default_batch)) > 1 else UNBOUND
-
-
-def _one_or_all(machine: Machine) -> tuple[Value, Value]:
-    return 1, max(2, machine.physical_cores)
 
 
 def _is_parallel(values: Mapping[str, Value]) -> bool:
@@ -128,21 +173,21 @@ _ALL = (
         name="intra_op_num_threads",
         meaning="threads inside one operator",
         values=_THREADS,
-        carrier=Option(reach.INTRA_OP.name),
+        carrier=Option(_INTRA_OP.name),
         default=_own,
         audit=_pool_audit("intra_op_num_threads"),
-        experiment=reach.INTRA_OP,
-        contrast_values=_one_or_all,
+        experiment=_INTRA_OP,
+        contrast_values=one_or_all,
         n_threads=lambda values: int(values["intra_op_num_threads"]),
     ),
     Knob(
         name="inter_op_num_threads",
         meaning="operators that may run at once, where the mode is parallel",
         values=_THREADS,
-        carrier=Option(reach.INTER_OP.name),
+        carrier=Option(_INTER_OP.name),
         default=_own,
         audit=_pool_audit("inter_op_num_threads"),
-        experiment=reach.INTER_OP,
+        experiment=_INTER_OP,
         contrast_values=lambda machine: (2, max(4, machine.physical_cores)),
         has_effect=_is_parallel,
         n_threads=lambda values: int(values["inter_op_num_threads"]) if _is_parallel(values) else 0,
@@ -151,10 +196,10 @@ _ALL = (
         name="execution_mode",
         meaning="whether operators run one at a time (sequential) or several at once (parallel)",
         values=Words(words=(SEQUENTIAL, PARALLEL)),
-        carrier=Option(reach.EXECUTION_MODE.name),
+        carrier=Option(_EXECUTION_MODE.name),
         default=lambda *_: SEQUENTIAL,
-        audit=_option_audit("execution_mode", reach.EXECUTION_MODE.name),
-        experiment=reach.EXECUTION_MODE,
+        audit=_option_audit("execution_mode", _EXECUTION_MODE.name),
+        experiment=_EXECUTION_MODE,
         contrast_values=lambda _: (SEQUENTIAL, PARALLEL),
     ),
     Knob(
@@ -165,17 +210,17 @@ _ALL = (
         default=_own_affinity,
         has_effect=_binds,
         audit=_affinity_audit,
-        experiment=reach.INTRA_OP_AFFINITY,
+        experiment=_INTRA_OP_AFFINITY,
         contrast_values=lambda _: (UNBOUND, CORES),
     ),
     Knob(
         name="intra_op_spinning",
         meaning="whether idle threads of the first pool spin (1) or sleep (0)",
         values=SWITCH,
-        carrier=Option(reach.INTRA_OP_SPINNING.name),
+        carrier=Option(_INTRA_OP_SPINNING.name),
         default=lambda *_: 1,
-        audit=_option_audit("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
-        experiment=reach.INTRA_OP_SPINNING,
+        audit=_option_audit("intra_op_spinning", _INTRA_OP_SPINNING.name),
+        experiment=_INTRA_OP_SPINNING,
         contrast_values=lambda _: (0, 1),
     ),
     BATCH_SIZE,
@@ -183,12 +228,12 @@ _ALL = (
         name="inter_op_spinning",
         meaning="whether idle threads of the second pool spin (1) or sleep (0)",
         values=SWITCH,
-        carrier=Option(reach.INTER_OP_SPINNING.name),
+        carrier=Option(_INTER_OP_SPINNING.name),
         in_every_setting=False,
         default=lambda *_: 1,
         has_effect=_is_parallel,
-        audit=_option_audit("inter_op_spinning", reach.INTER_OP_SPINNING.name),
-        experiment=reach.INTER_OP_SPINNING,
+        audit=_option_audit("inter_op_spinning", _INTER_OP_SPINNING.name),
+        experiment=_INTER_OP_SPINNING,
     ),
     _cuda(
         "cudnn_conv_algo_search",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.frameworks import probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.frameworks.openvino import build
-from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.framework import LOADER_AND_ALLOCATORS
 from tuner.frameworks.openvino.child import compiling
 from tuner.frameworks.openvino.child.compiling import THROUGHPUT
 from tuner.frameworks.openvino.knobs import KNOBS
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.space.baseline import Baseline, of_instances
 from tuner.space.deployment import Deployment
@@ -20,8 +23,30 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
 
+_HERE = Path(__file__).parent
+_SUBJECT = probing.ProbedPackage(title="OpenVINO", package="openvino", install="openvino", folder=_HERE / "child")
+_SWITCHES = ("OV_", "OPENVINO_", "LD_", "PYTHON")
 _FILES = {".xml": "openvino", ".onnx": "onnx"}
 _PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVinoBuild(probing.ProbedBuild):
+    """An OpenVINO build."""
+
+    subject = _SUBJECT
+    openvino: str
+    default_precision: str
+    """What its CPU device computes in when nothing is said: bf16 where the CPU has instructions for that."""
+    capabilities: list[str]
+    """The precisions that the CPU device has, as it tells them."""
+    converters: dict[str, str]
+    """The versions of what a workload is exported by, by name; none of what is not installed."""
+
+    @property
+    def fork_refusal(self) -> str:
+        """Return that it is not forked: its pool of threads begins with the import, and none of it is in a fork."""
+        return "OpenVINO's thread pool does not survive a fork"
 
 
 def threads_on(cores: int) -> dict[str, Value]:
@@ -60,23 +85,27 @@ class OpenVino(ConvertedFramework):
 
     name = "openvino"
     title = "OpenVINO"
-    child = build.CHILD
-    spaces = Path(__file__).parent / "spaces"
+    child = _SUBJECT.folder
+    spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
     suffixes: Mapping[str, str] = {**_FILES, **TENSORFLOW.suffixes}  # not changed
     kinds = (*_FILES.values(), *TENSORFLOW.kinds)
     own_kinds = tuple(_FILES.values())
     conversion = 1
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
+    timing_prefixes = (*LOADER_AND_ALLOCATORS, "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
         """Return so many threads, which the process's mask keeps to its cores."""
         return threads_on(cores)
 
     def probe(self, python: Path, env: Mapping[str, str]) -> OpenVinoBuild:
-        """Return the build of an interpreter."""
-        return build.probe(python, env)
+        """Return the build of an interpreter; what took effect is asked of each compiled model."""
+        looks = [sorted(os.sched_getaffinity(0)), probing.cpu_flags()]
+        facts = probing.remembered_facts(python, env, _SUBJECT, switches=_SWITCHES, looks=looks)
+        names = ("python", "openvino", "default_precision", "capabilities", "converters")
+        identity = {name: facts[name] for name in names}
+        return OpenVinoBuild(id=digest(identity), **identity)
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build: the precision that it would choose too, of which it says nothing itself."""
@@ -95,12 +124,11 @@ class OpenVino(ConvertedFramework):
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return, as far as they are points and no baselines: half of the threads, bound and not, and one."""
-        reference, points = space.reference, set(space.points)
-        threads = int(reference["inference_num_threads"])
-        wanted = [(max(1, threads // 2), 1), (max(1, threads // 2), 0), (1, 0)]
-        settings = [reference.with_values(inference_num_threads=n, cpu_pinning=pinned) for n, pinned in wanted]
-        baseline_settings = set(space.baselines.values())
-        return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]
+        half = max(1, int(space.reference["inference_num_threads"]) // 2)
+        wanted = [(half, 1), (half, 0), (1, 0)]
+        return space.new_points(
+            space.reference.with_values(inference_num_threads=n, cpu_pinning=pinned) for n, pinned in wanted
+        )
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that compile a model with its properties; the precision is among them always."""

@@ -9,26 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.openvino.child.compiling import F32, HINT, PRECISION, THROUGHPUT
-from tuner.machine.host import Machine
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
 from tuner.space.knob import Knob
 from tuner.space.values import SWITCH, Numbers, Value, Words
 
 THREADS, PINNING = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"
 LATENCY = "LATENCY"
-
-
-def _all_cores(machine: Machine, _build: OpenVinoBuild, _batch_size: int) -> Value:
-    """Return what it takes by itself: a thread a physical core, of those that the mask leaves."""
-    return machine.physical_cores
-
-
-def _one_or_all(machine: Machine) -> tuple[Value, Value]:
-    return 1, max(2, machine.physical_cores)
 
 
 def _is_split(values: Mapping[str, Value]) -> bool:
@@ -69,9 +58,9 @@ _ALL = (
         meaning="threads of the model, shared among its streams",
         values=Numbers(counts_threads=True),
         carrier=Option(THREADS),
-        default=_all_cores,
+        default=lambda machine, *_: machine.physical_cores,  # of those that the mask leaves
         audit=property_("inference_num_threads", THREADS),
-        contrast_values=_one_or_all,
+        contrast_values=one_or_all,
         n_threads=lambda values: int(values["inference_num_threads"]),
     ),
     Knob(

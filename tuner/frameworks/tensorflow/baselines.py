@@ -7,7 +7,8 @@ the mask. The rows contradict each other, and on small machines several are one 
 from __future__ import annotations
 
 from tuner.machine.host import Machine
-from tuner.space.baseline import Baseline, of_instances
+from tuner.space.baseline import Baseline, WidthGuide, of_instances
+from tuner.space.term import COMPACT, pools
 from tuner.space.values import Value
 
 _COMPACT_SMT = "granularity=fine,compact,1,0"
@@ -17,8 +18,6 @@ _PORTABLE: dict[str, Value] = {"omp_proc_bind": "close", "omp_places": "cores"}
 DEFAULT = "tf-default"
 INTEL = "intel"
 WANG = "wang-width"
-"""The rule that knows the graph; no baseline of a space, as its width is known of an exported model only."""
-WANG_SOURCE = "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper"
 
 
 def _tf_guide_mkl(machine: Machine) -> dict[str, Value]:
@@ -57,11 +56,6 @@ def _intel_zoo(machine: Machine) -> dict[str, Value]:
     }
 
 
-def pools(machine: Machine, width: float) -> int:
-    """Return how many operators run at once by Wang et al.: the average width, rounded down, at most the cores."""
-    return min(max(1, int(width)), machine.usable_cores)
-
-
 def wang_width(machine: Machine, width: float) -> dict[str, Value]:
     """Return Wang et al.'s guideline: as many pools as the graph is wide on average, which share the cores.
 
@@ -86,9 +80,18 @@ def threads_on(cores: int) -> dict[str, Value]:
     return {"inter_op": 1, "intra_op": cores, "omp_num_threads": cores}
 
 
+WIDTH_GUIDES = (
+    WidthGuide(
+        name=WANG,
+        source="Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper",
+        rule=wang_width,
+        whose="Wang et al.'s",
+    ),
+)
 BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name=DEFAULT,
+        whose="the defaults",
         source="TensorFlow source, process_util.cc and local_device.cc: one thread for each CPU of the affinity mask",
         rule=lambda _: {},
     ),
@@ -107,6 +110,15 @@ BASELINES: tuple[Baseline, ...] = (
         source="Intel, Maximize TensorFlow Performance on CPU, 12/2022; oneDNN and allocators where the space has them",
         rule=_intel,
         at_best_batch=True,
+        whose="Intel's",
+        terms={
+            "inter_op": "sockets",
+            "intra_op": "cores/inter_op",
+            "omp_num_threads": "cores",
+            "kmp_affinity": COMPACT,
+            "kmp_blocktime": "1",
+            "onednn": "1",
+        },
     ),
     Baseline(
         name="intel-zoo",

@@ -17,6 +17,7 @@ from tuner.frameworks.tensorflow import reach
 from tuner.identity import digest
 from tuner.space import experiment
 from tuner.space.experiment import Experiment, Observation
+from tuner.space.term import EIGEN, OPENMP
 
 # Variables that decide what TensorFlow runs on, and what else is imported before it.
 _SWITCHES = (
@@ -61,11 +62,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFlowBuild:
+class TensorFlowBuild(probing.ProbedBuild):
     """A TensorFlow build. `onednn_runtime` is `threadpool` (Eigen), `openmp`, or None where oneDNN is off."""
 
-    id: str
-    python: str
+    subject = SUBJECT
     tensorflow: str
     onednn: str | None
     """oneDNN's version, as it says itself."""
@@ -119,7 +119,7 @@ class TensorFlowBuild:
     @property
     def pool(self) -> str:
         """Return what operators run their threads on: `openmp` or `eigen`."""
-        return "openmp" if self.onednn_runtime == "openmp" else "eigen"
+        return pool(self.onednn_runtime)
 
     @property
     def has_onednn(self) -> bool:
@@ -129,21 +129,17 @@ class TensorFlowBuild:
     @property
     def title(self) -> str:
         """Return what it is called in a line."""
-        return f"TensorFlow {self.tensorflow} ({'OpenMP' if self.pool == 'openmp' else 'Eigen'})"
-
-    @property
-    def version(self) -> str:
-        """Return TensorFlow's own version."""
-        return self.tensorflow
+        return f"TensorFlow {self.tensorflow} ({'OpenMP' if self.pool == OPENMP else 'Eigen'})"
 
     @property
     def fork_refusal(self) -> str | None:
         """Return why its processes cannot be forked from one that has imported it, None if they can."""
         return "GNU's OpenMP library reads its variables only when it is loaded" if self.gnu_openmp else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the build as plain data."""
-        return {"framework": "tensorflow", **asdict(self)}
+
+def pool(runtime: str | None) -> str:
+    """Return `TensorFlowBuild.pool` of what a stored study says."""
+    return OPENMP if runtime == "openmp" else EIGEN
 
 
 def has_onednn(runtime: str | None, enabled: bool | None) -> bool:

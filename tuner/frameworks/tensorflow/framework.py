@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from tuner.frameworks import framework
-from tuner.frameworks.tensorflow import affinity, auditing, build, design, gpus
-from tuner.frameworks.tensorflow.baselines import BASELINES, threads_on
-from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
+from msgspec import convert
+
+from tuner.errors import BadInputError
+from tuner.frameworks import framework, probing
+from tuner.frameworks.step import StepParts
+from tuner.frameworks.tensorflow import affinity, auditing, build, timeline
+from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, INTEL, WIDTH_GUIDES, threads_on
+from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, has_onednn, is_off_by_default, pool
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
+from tuner.machine.openmp import Binding
 from tuner.paths import shipped_folder
+from tuner.space import experiment
 from tuner.space.deployment import Deployment
+from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.space import Canonicalize, Space
 from tuner.space.values import Value
@@ -21,6 +29,148 @@ from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
 
 _KERAS = "keras"
+
+# ---- what a search tries before its model speaks --------------------------------------------------------------------
+# A model that has seen one regime only believes in it: teams bound to cores in one pool, or unbound ones in several.
+# The design shows it both: 1 pool bound, and 1, 2 and 4 pools unbound, with as many threads as fill the cores. Each
+# stands at another batch size, as what a batch gains is much the same for all of them. What the baselines show is left
+# out, and so is what would be the same setting on a small machine.
+
+_REGIMES = ((1, True), (2, False), (4, False), (1, False))
+"""Pools, and whether threads are bound: several bound teams lie on the same cores, which the baselines show."""
+_BATCHES = (4, 2, 8)  # times the default's
+_BLOCKTIMES = (1, 30)  # ms
+_GUIDE = "tf-guide"
+_ON_GPU = "gpu_thread_mode"  # a knob that acts on a GPU only
+_SCAN_STEP = 4  # of batch sizes
+_BINDING = ("kmp_affinity", "omp_proc_bind")  # knobs that bind threads
+
+
+def _initial_design(space: Space) -> list[Setting]:
+    """Return the settings of the design, points of the space, none of them in the regime of a baseline."""
+    domains, reference = space.domains, space.reference
+    if _ON_GPU in domains:
+        return _batch_scan(space)
+    if not {"inter_op", "intra_op", "batch_size"} <= domains.keys():
+        return []
+    points = set(space.points)
+    cores = int(space.baselines.get(_GUIDE, reference)["intra_op"])
+    covered_regimes = {_regime(setting) for setting in space.baselines.values()}
+    design_settings: list[Setting] = []
+    for pools, bound in _REGIMES:
+        if pools > cores:
+            continue
+        wanted_values: dict[str, Value] = {"inter_op": pools, "intra_op": cores, **_binding(space, bound=bound)}
+        if "omp_num_threads" in domains:
+            wanted_values["omp_num_threads"] = max(1, cores // pools)
+        if "kmp_blocktime" in domains:
+            wanted_values["kmp_blocktime"] = _BLOCKTIMES[len(design_settings) % len(_BLOCKTIMES)]
+        wanted_values["batch_size"] = reference.batch_size * _BATCHES[len(design_settings) % len(_BATCHES)]
+        setting = _nearest(space, reference.to_dict() | wanted_values)
+        # A pin may leave no such regime.
+        if setting["inter_op"] == pools and setting in points and _regime(setting) not in covered_regimes:
+            covered_regimes.add(_regime(setting))
+            design_settings.append(setting)
+    return design_settings
+
+
+def _batch_scan(space: Space) -> list[Setting]:
+    """Return the default at batch sizes four times as large each, to the last of the space.
+
+    On a GPU the batch decides most, and where memory ends is not known: the first that does not fit tells.
+    """
+    points, reference = set(space.points), space.reference
+    sizes = [size for size in sorted(map(int, space.domains["batch_size"])) if size > reference.batch_size]
+    wanted_sizes, least = [], reference.batch_size * _SCAN_STEP
+    for size in sizes:
+        if size >= least:
+            wanted_sizes.append(size)
+            least = size * _SCAN_STEP
+    settings = [reference.with_values(batch_size=size) for size in wanted_sizes]
+    return [setting for setting in settings if setting in points]
+
+
+def _binding(space: Space, *, bound: bool) -> dict[str, Value]:
+    """Return how threads are bound by Intel's recommendation, or are not by default; nothing where no knob binds."""
+    setting = space.baselines.get(INTEL, space.reference) if bound else space.baselines[DEFAULT]
+    return {name: setting[name] for name in _BINDING if name in space.domains}
+
+
+def _regime(setting: Setting) -> tuple[Value | None, ...]:
+    """Return what makes a regime: pools, the threads of a team, and whether they are bound."""
+    values = setting.to_dict()
+    team = values.get("omp_num_threads", values["intra_op"])
+    return (values["inter_op"], team, *(values.get(name) for name in _BINDING))
+
+
+def _nearest(space: Space, values: Mapping[str, Value]) -> Setting:
+    """Return the setting with each number replaced by the nearest one of its domain."""
+
+    def of(name: str, value: Value) -> Value:
+        if isinstance(value, str):
+            return value
+        return min((int(v) for v in space.domains[name]), key=lambda v: (abs(v - value), v))
+
+    return Setting.of({name: of(name, value) for name, value in values.items() if name in space.domains})
+
+
+# ---- the GPUs that it sees ------------------------------------------------------------------------------------------
+# TensorFlow says nothing but that it "cannot dlopen some GPU libraries"; which ones it says only where its loader is
+# asked to talk (TF_CPP_VMODULE).
+
+_LOADER_TALKS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=3"}
+_NOT_LOADED = re.compile(r"Could not load dynamic library '([^']+)'")
+_DRIVER = "libcuda.so"  # that of NVIDIA's driver, not of CUDA's toolkit
+_INIT_FAILED = re.compile(r"(?:failed call to cuInit|could not retrieve CUDA device count): (?:INTERNAL: )?([^\n]+)")
+_CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
+
+
+def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild) -> tuple[str, ...]:
+    """Return the names of the GPUs that the TensorFlow of an interpreter sees in an environment.
+
+    Raises BadInputError that explains why there is none.
+    """
+    if build.cuda is None:
+        raise _without_cuda()
+    facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, module="devices")
+    if not facts["gpus"]:
+        raise why_no_gpu(facts)
+    return tuple(facts["gpus"])
+
+
+def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
+    """Return why no GPU is seen, from what the target interpreter told (`child.devices`)."""
+    if not facts["is_cuda_build"]:
+        return _without_cuda()
+    missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
+    if any(name.startswith(_DRIVER) for name in missing):
+        return _none(
+            f"NVIDIA's driver is not there ({_DRIVER}.1 cannot be loaded)",
+            "install the driver, or start the container with its GPUs (docker run --gpus all)",
+        )
+    if missing:
+        return _none(
+            f"{', '.join(missing)} cannot be loaded; this build is for CUDA {facts['cuda']} and cuDNN {facts['cudnn']}",
+            "install tensorflow[and-cuda] there, or add the folder of these libraries to LD_LIBRARY_PATH",
+        )
+    failed = _INIT_FAILED.search(facts["log"])
+    reason = failed[1].strip() if failed else facts["failed"]
+    if reason:
+        return _none(
+            f"CUDA does not start: {reason}",
+            f"this build is for CUDA {facts['cuda']}: compare with what nvidia-smi says of the driver",
+        )
+    return _none(
+        "it gives no reason", "see the log of: python -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
+    )
+
+
+def _without_cuda() -> BadInputError:
+    return _none("it was built without CUDA", f"install tensorflow[and-cuda] there: {_CPU_WHEELS}")
+
+
+def _none(reason: str, hint: str) -> BadInputError:
+    return BadInputError(f"TensorFlow sees no GPU: {reason}", hint)
 
 
 class TensorFlow(framework.Framework):
@@ -32,6 +182,7 @@ class TensorFlow(framework.Framework):
     spaces = shipped_folder("search_spaces")
     knobs = KNOBS
     baselines = BASELINES
+    width_guides = WIDTH_GUIDES
     suffixes: Mapping[str, str] = {".keras": _KERAS, ".h5": _KERAS, ".hdf5": _KERAS}  # not changed
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
@@ -46,14 +197,12 @@ class TensorFlow(framework.Framework):
         "TF_NUM_INTEROP_THREADS": "tf.config.threading.set_inter_op_parallelism_threads({})",
         "TF_NUM_INTRAOP_THREADS": "tf.config.threading.set_intra_op_parallelism_threads({})",
     }
+    tells_steps = True
     scrubbed_prefixes = FOREIGN
     # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
     timing_prefixes = (
-        "LD_",
-        "GLIBC_TUNABLES",
-        "MALLOC_",
+        *framework.LOADER_AND_ALLOCATORS,
         "MKL_",
-        "TCMALLOC_",
         "ONEDNN_",
         "DNNL_",
         "MKLDNN_",
@@ -83,6 +232,10 @@ class TensorFlow(framework.Framework):
         """Return the build of an interpreter."""
         return build.probe(python, env, self.catalogue.experiments)
 
+    def reach(self, build: framework.Build) -> dict[str, Reach]:
+        """Return which variables reach a build, by the experiments of its probe."""
+        return experiment.reach(self.catalogue.experiments, _own(build).observations)
+
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""
         pools = {"threadpool": "Eigen thread pool", "openmp": "OpenMP"}
@@ -97,6 +250,26 @@ class TensorFlow(framework.Framework):
             f"XLA {'yes' if build['xla'] else 'no'}, CUDA {build['cuda'] or 'no'}",
             f"OpenMP libraries loaded: {', '.join(build['openmp_libraries']) or 'none'}",
         ]
+
+    def stored_build(self, build: Mapping[str, Any]) -> TensorFlowBuild:
+        """Return a build from plain data; raises ValueError for what is none."""
+        return convert(build, TensorFlowBuild)
+
+    def pool(self, build: Mapping[str, Any]) -> str:
+        """Return which threads oneDNN's operators run on, and with them all that are of any size."""
+        return pool(build.get("onednn_runtime"))
+
+    def has_onednn(self, build: Mapping[str, Any]) -> bool:
+        """Return whether operators are handed to oneDNN."""
+        return has_onednn(build["onednn_runtime"], build.get("onednn_enabled"))
+
+    def steps_of(self, told: Mapping[str, Any], *, on_gpu: bool) -> list[list[StepParts]]:
+        """Return where the time of each step goes, by block, of what TensorFlow's profiler tells of them."""
+        return timeline.steps_of(told, on_gpu=on_gpu)
+
+    def thread_binding(self, value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
+        """Return the intel-openmp package's library, and where it would bind threads under KMP_AFFINITY."""
+        return affinity.thread_binding(value, machine, n_threads=n_threads)
 
     def space_notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
         """Return that oneDNN is off and could be on, where the space does not ask about it: it may decide most."""
@@ -122,7 +295,7 @@ class TensorFlow(framework.Framework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
     ) -> tuple[str, ...]:
         """Return the GPUs that TensorFlow sees; raises BadInputError that explains why there is none."""
-        return gpus.seen(python, env, _own(build)) if device == "gpu" else ()
+        return _seen_gpus(python, env, _own(build)) if device == "gpu" else ()
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""
@@ -149,7 +322,7 @@ class TensorFlow(framework.Framework):
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime of pools and bindings."""
-        return design.design(space)
+        return _initial_design(space)
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that set the options of the graph's optimizer; nothing where there are none."""

@@ -20,7 +20,7 @@ from tuner.machine.openmp import THREADING
 from tuner.space import term
 from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32, one_or_all
 from tuner.space.knob import Knob
 from tuner.space.values import SWITCH, Numbers, Value, Words
 
@@ -77,10 +77,6 @@ def _own(name: str, machine: Machine, build: TensorFlowBuild) -> Value:
     return build.defaults.get(name, source[name]) if build.cpus == machine.logical_cpus else source[name]
 
 
-def _one_or_all(machine: Machine) -> tuple[Value, Value]:
-    return 1, max(2, machine.physical_cores)
-
-
 def _free_or_bound(machine: Machine) -> tuple[Value, Value]:
     return "none", f"granularity=fine,proclist=[{min(parse_list(machine.affinity))}],explicit"
 
@@ -108,7 +104,7 @@ _ALL = (
         default=lambda machine, build, _: _own("inter_op", machine, build),
         audit=auditing.pool("inter_op", reach.INTER_OP.name),
         experiment=reach.INTER_OP,
-        contrast_values=_one_or_all,
+        contrast_values=one_or_all,
         n_threads=lambda values: int(values["inter_op"]),
         vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
     ),
@@ -120,7 +116,7 @@ _ALL = (
         default=lambda machine, build, _: _own("intra_op", machine, build),
         audit=auditing.pool("intra_op", reach.INTRA_OP.name),
         experiment=reach.INTRA_OP,
-        contrast_values=_one_or_all,
+        contrast_values=one_or_all,
         n_threads=lambda values: int(values["intra_op"]),
         is_additive=lambda knobs: "omp_num_threads" in knobs,  # its pool is beside the one that oneDNN's operators use
         vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
@@ -134,7 +130,7 @@ _ALL = (
         default=lambda machine, build, _: _own("omp_num_threads", machine, build),
         audit=auditing.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.name),
         experiment=reach.OMP_NUM_THREADS,
-        contrast_values=_one_or_all,
+        contrast_values=one_or_all,
         n_threads=_teams,
         vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
     ),

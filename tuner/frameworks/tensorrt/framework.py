@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
-from tuner.frameworks.tensorrt import build
-from tuner.frameworks.tensorrt.build import TensorRtBuild
+from tuner.identity import digest
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Option
@@ -21,9 +21,10 @@ from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Words
 
+_HERE = Path(__file__).parent
+_SUBJECT = probing.ProbedPackage(title="TensorRT", package="tensorrt", install="tensorrt", folder=_HERE / "child")
+_SWITCHES = ("LD_", "PYTHON")
 _ONNX = "onnx"
-
-
 DEFAULT_LEVEL, MOST_LEVEL = 3, 5
 
 _ALL = (
@@ -74,13 +75,28 @@ BASELINES: tuple[Baseline, ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRtBuild(probing.ProbedBuild):
+    """A TensorRT build. An engine tells nothing of how it was built."""
+
+    subject = _SUBJECT
+    tensorrt: str
+    converters: dict[str, str]
+    """The versions of what a workload is exported by, by name; none of what is not installed."""
+
+    @property
+    def fork_refusal(self) -> str:
+        """Return that it is not forked: CUDA's driver is none in a fork."""
+        return "CUDA does not survive a fork"
+
+
 class TensorRt(ConvertedFramework):
     """Engines that are built for one shape of the inputs."""
 
     name = "tensorrt"
     title = "TensorRT"
-    child = build.CHILD
-    spaces = Path(__file__).parent / "spaces"
+    child = _SUBJECT.folder
+    spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
@@ -88,21 +104,23 @@ class TensorRt(ConvertedFramework):
     own_kinds = (_ONNX,)
     conversion = 1
     devices = (GPU,)
-    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "TRT_")
+    timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "TRT_")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> TensorRtBuild:
         """Return the build of an interpreter."""
-        return build.probe(python, env)
+        facts = probing.remembered_facts(python, env, _SUBJECT, switches=_SWITCHES, looks=[])
+        identity = {name: facts[name] for name in ("python", "tensorrt", "converters")}
+        return TensorRtBuild(id=digest(identity), **identity)
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""
         return [f"TensorRT {build['tensorrt']}, Python {build['python']}"]
 
     def seen_devices(
-        self, python: Path, env: Mapping[str, str], built: framework.Build, device: str
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
     ) -> tuple[str, ...]:
         """Return that its builder starts on the GPU; raises BadInputError in TensorRT's words where it does not."""
-        facts, _ = probing.run_probe(python, env, build.SUBJECT, {}, module="devices")
+        facts, _ = probing.run_probe(python, env, _SUBJECT, {}, module="devices")
         if not facts["works"]:
             reason = (facts["log"] or ["it gives no reason"])[-1]
             raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with what nvidia-smi says of the driver")

@@ -18,7 +18,7 @@ from tuner.job.events import FrameworksEvents
 from tuner.job.frameworks.comparison import Comparison, prepare_comparison, recall
 from tuner.job.frameworks.finals import hold_finals
 from tuner.job.frameworks.preparation import check, check_tuned, make_ready, time_loading, tune
-from tuner.job.frameworks.result import data_of, describe_frameworks
+from tuner.job.frameworks.result import describe_frameworks
 from tuner.job.frameworks.scan import scan
 from tuner.job.request import FrameworksRequest
 from tuner.machine.locks import machine_lock
@@ -42,7 +42,7 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
             comparison.store.put_end(
                 comparison.ended, comparison.reference.job.seen.added_to(comparison.watch.conditions())
             )
-        return describe_frameworks(data_of(comparison))
+        return describe_frameworks(comparison.data())
 
 
 def _measure(comparison: Comparison) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.job.events import FrameworksEvents
@@ -20,18 +22,21 @@ from tuner.job.frameworks.candidate import (
     interpreters,
     variants,
 )
+from tuner.job.frameworks.result import ComparisonData
 from tuner.job.frameworks.store import Store
 from tuner.job.job import prepare
 from tuner.job.parsed import check_margin, find_device, find_workload, parse_request
 from tuner.job.request import KEEP, MAY_CHANGE, NUMERICS, FrameworksRequest, SearchRequest
 from tuner.job.servers import free_memory_bytes
 from tuner.machine.conditions import Watch
+from tuner.measure.agreement import spread
 from tuner.measure.countdown import Countdown
 from tuner.measure.measurement import Measurement
 from tuner.result.frameworks import COMPLETE, AbsentResult, Kind
 from tuner.space.batches import parse_sizes
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
+from tuner.study.subject import workload_facts
 from tuner.trial.audit import Seen
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Execution
@@ -100,6 +105,54 @@ class Comparison:
             self.store.put_measurement(candidate, measurement)
         else:
             self.passing[candidate.name, measurement.batch_size] = measurement
+
+    def data(self) -> ComparisonData:
+        """Return all that has been measured."""
+        job, store = self.reference.job, self.store
+        start = store.checked(self.reference_candidate)
+        rounds = store.rounds(self.candidates())
+        measurements = self.measurements()
+        names = {each.contender for each in measurements}.union(*([*each.slices, *each.failures] for each in rounds))
+        absent = [*self.absent]
+        candidates: list[Candidate] = []
+        for each in self.prepared:
+            own = candidates_of([each])
+            if each.failure is not None:
+                default = each.starts.get(Kind.DEFAULT)
+                absent.append(
+                    AbsentResult(
+                        framework=each.name,
+                        reason=each.failure.message,
+                        hint=each.failure.hint,
+                        status=each.failure.status.value,
+                        deviation=None if default is None else default.deviation,
+                        precision=each.precision,
+                    )
+                )
+            elif each is self.reference or any(candidate.name in names for candidate in own):
+                candidates += own
+        absent += [
+            AbsentResult(framework=each.name, reason="nothing of it was measured", hint="", status="not measured")
+            for each in self.running()
+            if each.name not in {candidate.framework for candidate in candidates}
+        ]
+        return ComparisonData(
+            name=store.name,
+            subject=structs.replace(job.subject, workload=workload_facts(job.workload, job.inputs or store.inputs)),
+            outputs=store.outputs,
+            batch_size=self.batch_size,
+            candidates=candidates,
+            absent=absent,
+            tuned={each.name: each.tuned for each in self.prepared if each.tuned is not None},
+            rounds=rounds,
+            measurements=measurements,
+            loads={each.name: loading for each in self.running() if (loading := store.loading(each)) is not None},
+            ended=self.ended,
+            conditions=store.conditions,
+            margin=self.request.margin,
+            why_no_energy=job.device.why_no_energy(),
+            spread=None if start is None else spread(start.sample),
+        )
 
 
 def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> Comparison:

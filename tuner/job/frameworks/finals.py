@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.job.frameworks.comparison import Comparison
 from tuner.job.frameworks.preparation import loading_s
-from tuner.job.frameworks.result import bests, data_of
+from tuner.job.frameworks.result import bests
 from tuner.job.frameworks.scan import Schedule, answering
 from tuner.job.servers import parallel_starts
 from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates
@@ -46,7 +46,7 @@ def hold_finals(comparison: Comparison) -> None:
         rng=np.random.default_rng(),
         time=comparison.time,
     )
-    data = data_of(comparison)
+    data = comparison.data()
     while True:
         ends_s = comparison.time.elapsed_s() + common.expected_s(common.n_together)
         has_time = ends_s <= start_s + finals_share(comparison, rounds, time_s) * time_s
@@ -63,7 +63,7 @@ def hold_finals(comparison: Comparison) -> None:
         common.n_together = len(running) + len(more)
         rounds.append(merged(held, contenders[0], more))
         comparison.store.add_round(candidates, rounds[-1])
-        data = data_of(comparison)
+        data = comparison.data()
         comparison.events.looked(data)
     for name, reason in failures(rounds).items():
         comparison.events.ended(name, reason)

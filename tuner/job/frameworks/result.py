@@ -22,11 +22,10 @@ from statistics import median
 import numpy as np
 from msgspec import convert, structs
 
-from tuner.job.frameworks.candidate import Candidate, candidates_of
-from tuner.job.frameworks.comparison import Comparison
+from tuner.job.frameworks.candidate import Candidate
 from tuner.job.frameworks.store import Loading
 from tuner.machine.conditions import Conditions
-from tuner.measure.agreement import TELLING_SPREAD, spread
+from tuner.measure.agreement import TELLING_SPREAD
 from tuner.measure.finals import Round, failures, log_rates, memory_of
 from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
@@ -46,7 +45,7 @@ from tuner.stats.equivalence import MARGIN, UNMEASURED, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import samples_needed
-from tuner.study.subject import Subject, workload_facts
+from tuner.study.subject import Subject
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice, Status
 
@@ -99,55 +98,6 @@ class ComparisonData:
         i, j = self.names.index(to), self.names.index(name)
         both = ~np.isnan(self.y[:, i]) & ~np.isnan(self.y[:, j])
         return paired(self.y, i, j) if both.any() else None
-
-
-def data_of(comparison: Comparison) -> ComparisonData:
-    """Return all that has been measured in a comparison."""
-    job, store = comparison.reference.job, comparison.store
-    start = store.checked(comparison.reference_candidate)
-    rounds = store.rounds(comparison.candidates())
-    measurements = comparison.measurements()
-    names = {each.contender for each in measurements}.union(*([*each.slices, *each.failures] for each in rounds))
-    absent = [*comparison.absent]
-    candidates: list[Candidate] = []
-    for each in comparison.prepared:
-        own = candidates_of([each])
-        if each.failure is not None:
-            default = each.starts.get(Kind.DEFAULT)
-            absent.append(
-                AbsentResult(
-                    framework=each.name,
-                    reason=each.failure.message,
-                    hint=each.failure.hint,
-                    status=each.failure.status.value,
-                    deviation=None if default is None else default.deviation,
-                    precision=each.precision,
-                )
-            )
-        elif each is comparison.reference or any(candidate.name in names for candidate in own):
-            candidates += own
-    absent += [
-        AbsentResult(framework=each.name, reason="nothing of it was measured", hint="", status="not measured")
-        for each in comparison.running()
-        if each.name not in {candidate.framework for candidate in candidates}
-    ]
-    return ComparisonData(
-        name=store.name,
-        subject=structs.replace(job.subject, workload=workload_facts(job.workload, job.inputs or store.inputs)),
-        outputs=store.outputs,
-        batch_size=comparison.batch_size,
-        candidates=candidates,
-        absent=absent,
-        tuned={each.name: each.tuned for each in comparison.prepared if each.tuned is not None},
-        rounds=rounds,
-        measurements=measurements,
-        loads={each.name: loading for each in comparison.running() if (loading := store.loading(each)) is not None},
-        ended=comparison.ended,
-        conditions=store.conditions,
-        margin=comparison.request.margin,
-        why_no_energy=job.device.why_no_energy(),
-        spread=None if start is None else spread(start.sample),
-    )
 
 
 def describe_frameworks(data: ComparisonData) -> FrameworksResult:

@@ -1,7 +1,7 @@
 """When what of a step ran, from the trace of TensorFlow's profiler (`tf.profiler.experimental`), cut into steps.
 
 The profiler writes an `XSpace`: planes (the host, each GPU) have lines (threads, streams) of events. TensorFlow's own
-package reads it. What each event means is not decided here: see `tuner.model.timeline`.
+package reads it. What each event means is not decided here: see `tuner.frameworks.tensorflow.timeline`.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import median
 from typing import Any
 
+from tuner.frameworks.step import Part, StepParts
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.frameworks.tensorflow.child.timeline import HOST, POOL_TASK
 
@@ -52,21 +52,6 @@ _COPY = re.compile(r"Mem(cpy|set)", re.IGNORECASE)
 _LAUNCH = re.compile(r"Launch\w*Kernel")
 
 Span = tuple[int, int]  # begin and end (ns)
-
-
-class Part(StrEnum):
-    """Where time of a step goes."""
-
-    OPERATORS = "operators"
-    """An operator runs; on a GPU, one of its kernels."""
-    COPIES = "copies"
-    """A GPU copies, and runs no kernel."""
-    EXECUTOR = "executor"
-    """The runtime looks up, schedules and hands over, and no operator runs."""
-    WAITING = "waiting"
-    """A caller waits for its graph, and nobody runs any of it."""
-    PYTHON = "python"
-    """None of these: the program that calls TensorFlow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +79,14 @@ class Timeline:
     events: Sequence[Event]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepParts:
-    """Where the time of one step goes (s), by part; their sum is the step.
-
-    `operators_s` are the durations of its operators, and `gaps_s` the times between one's launch and the next: on a CPU
-    an operator is launched when it begins. `latencies_s` are the times from a launch to the kernel, on a GPU.
-    """
-
-    parts_s: Mapping[Part, float]
-    operators_s: Sequence[float]
-    gaps_s: Sequence[float]
-    latencies_s: Sequence[float]
-
-    @property
-    def step_s(self) -> float:
-        """Return how long the step lasts."""
-        return sum(self.parts_s.values())
-
-    @property
-    def exposed(self) -> float:
-        """Return 1 - busy / step: the share in which no operator runs, and on a GPU nothing is copied either."""
-        busy_s = self.parts_s[Part.OPERATORS] + self.parts_s[Part.COPIES]
-        return 1.0 - busy_s / self.step_s
-
-    @property
-    def launch_ratio(self) -> float | None:
-        """Return the median kernel over the median gap between launches; None for fewer than two operators."""
-        gap_s = median(self.gaps_s) if self.gaps_s else 0.0
-        return median(self.operators_s) / gap_s if gap_s > 0 else None
+def steps_of(told: Mapping[str, Any], *, on_gpu: bool) -> list[list[StepParts]]:
+    """Return where the time of each step goes, by block, of what a child tells of them."""
+    [calls] = timelines(told, [told["calls"]])
+    own_call_ns = call_ns(calls)
+    return [
+        [parts_of(step, call_ns=own_call_ns, on_gpu=on_gpu) for step in block]
+        for block in timelines(told, told["blocks"])
+    ]
 
 
 def timelines(told: Mapping[str, Any], blocks: Sequence[Sequence[Any]]) -> list[list[Timeline]]:
