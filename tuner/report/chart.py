@@ -35,7 +35,9 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0
 """Of lines: Okabe & Ito's too."""
 _ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
 _RULE_COLOURS = ("#882255", "#D55E00", "#000000", "#56B4E9", "#0072B2", "#009E73", "#CC79A7", "#E69F00")
-_RULE_STYLES = dict(zip(("policy", "rules", *SHOWN_BASELINES), zip(_RULE_COLOURS, "dDos^vPX", strict=True), strict=True))
+_RULE_STYLES = dict(
+    zip(("policy", "rules", *SHOWN_BASELINES), zip(_RULE_COLOURS, "dDos^vPX", strict=True), strict=True)
+)
 """Of the settings that are held against each other; the shapes differ too."""
 _MAX_ROWS = 40  # workloads of a picture of rules
 MAX_CELLS = 14  # values of a knob that a surface has room for
