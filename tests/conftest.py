@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import forked, scripted
 from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
 from tests.schemas import validate
 from tuner.cli import app
@@ -22,19 +25,25 @@ from tuner.errors import TunerError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.identity import digest
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.study.record import Record
 from tuner.workload.workload import Workload, load
 
 # How long an example takes says nothing of it on a machine that stands still for a second now and then.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+MAKERS = ("child", "frameworks", "trial", "workload")
+"""The folders of the code that decides what an export or a probe's result holds."""
 Call = Callable[..., Any]
 Card = Callable[..., dict[str, str]]
+Finished = Callable[..., tuple[Record, scripted.Log]]
 QUIET = Conditions(
     elapsed_s=60.0,
     n_cpus=2,
@@ -70,15 +79,23 @@ def write_golden(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
     """Keep the tests out of the user's cache, and the user's out of the tests.
 
-    Each of pytest's workers has one of its own, but for what takes long to make and is the same for all: exports, and
-    what probes found. TFTUNE_TESTS_CACHE names a folder for these that several runs share.
+    Each of pytest's workers has one of its own, but for what takes long to make and is the same for all and in every
+    run: exports, and what probes found. They lie in pytest's own cache, for as long as the code that makes them stays
+    as it is. TFTUNE_TESTS_CACHE names another folder.
     """
-    cache, base = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    shared = Path(os.environ.get("TFTUNE_TESTS_CACHE", run / "shared"))
+    cache = tmp_path_factory.mktemp("cache")
+    made_by = digest(
+        [path.read_text() for folder in MAKERS for path in sorted((ROOT / "tuner" / folder).rglob("*.py"))]
+    )
+    kept = pytestconfig.rootpath / ".pytest_cache" / "d" / "tftune"
+    if "TFTUNE_TESTS_CACHE" not in os.environ:
+        for older in kept.glob("*"):
+            if older.name != made_by:
+                shutil.rmtree(older, ignore_errors=True)
+    shared = Path(os.environ.get("TFTUNE_TESTS_CACHE", kept)) / made_by
     for name in ("exports", "builds"):
         (shared / name).mkdir(parents=True, exist_ok=True)
         (cache / name).symlink_to((shared / name).absolute())
@@ -93,6 +110,27 @@ def _own_lock() -> Iterator[None]:
         if worker := os.environ.get("PYTEST_XDIST_WORKER"):
             patch.setenv("TFTUNE_LOCK", f"tftune-tests-{os.getppid()}-{worker}")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_exports() -> Iterator[None]:
+    """Write models in forks of one process that has imported TensorFlow; see `tests.forked`."""
+    with contextlib.closing(forked), forked.exports():
+        yield
+
+
+@pytest.fixture(scope="module")
+def forks_only() -> Iterator[None]:
+    """Let the processes of a file's tests be such forks, too, where launchers start interpreters or servers."""
+    with forked.everywhere():
+        yield
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Return what puts a scripted study that has come to its end into a folder; all workers share them."""
+    base = tmp_path_factory.getbasetemp()
+    return functools.partial(scripted.finished, base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture(scope="session")

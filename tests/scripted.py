@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import pickle
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import optuna
 from msgspec import to_builtins
 
 from tests.frameworks import subject
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.identity import digest
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.space.groups import one_of
@@ -110,6 +115,33 @@ def run(
         seed=seed,
     ).run()
     return record, log
+
+
+def finished(
+    base: Path, space: Space, folder: Path, *, trials: int = 30, efficiency: float | None = None, groups: int = 0
+) -> tuple[Record, Log]:
+    """Return a study of a noisy machine, in a storage in `folder`, and its events.
+
+    It is made once, below `base`, for all tests that begin with one: `finished` of the fixtures. With an `efficiency`
+    several processes do so much, and the study has asked about `groups` of them.
+    """
+    of = [space.fingerprint, len(space.points), len(space.groups), trials, efficiency, groups]
+    made = base / "scripted" / digest(of)
+    if not made.exists():
+        made.parent.mkdir(exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=made.parent))
+        launcher = noisy() if efficiency is None else noisy(rate=side_by_side(efficiency))
+        _, log = run(space, launcher, folder=part, budget=Budget(trials=trials), plan=Plan(n_groups=groups))
+        assert launcher.live == 0
+        (part / "log").write_bytes(pickle.dumps(log))
+        try:
+            part.rename(made)
+        except OSError:  # another worker was faster
+            shutil.rmtree(part)
+    shutil.copy(made / "t.db", folder)
+    storage = open_storage(f"sqlite:///{folder}/t.db", create=False)
+    assert storage is not None
+    return Record(optuna.load_study(study_name="made", storage=storage)), pickle.loads((made / "log").read_bytes())
 
 
 def noisy(**changes: object) -> ScriptedLauncher:

@@ -253,6 +253,7 @@ def test_a_real_model_answers_requests() -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_two_settings_are_compared_under_requests(call: Call) -> None:
     code, out, _ = call(
         "compare", "lenet5", "--rate", "40", "--a", "tf-default", "--b", "inter_op=1", "--time-budget", "12s", "--json"

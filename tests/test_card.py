@@ -17,9 +17,9 @@ from msgspec import structs
 
 import tuner
 from tests.command_line import ROOT
-from tests.conftest import Call
+from tests.conftest import Call, Finished
 from tests.frameworks import read_space, resolve
-from tests.scripted import noisy, run, side_by_side
+from tests.scripted import noisy, run
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
@@ -36,7 +36,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.study.budget import Budget
-from tuner.study.plan import Plan
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
@@ -48,19 +47,18 @@ def lines_of(study: StudyResult, handle: str = "last") -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def better(tmp_path_factory: pytest.TempPathFactory, space: Space) -> StudyResult:
-    record, _ = run(space, noisy(), folder=tmp_path_factory.mktemp("better"), budget=Budget(trials=16))
+def better(tmp_path_factory: pytest.TempPathFactory, space: Space, finished: Finished) -> StudyResult:
+    record, _ = finished(space, tmp_path_factory.mktemp("better"), trials=16)
     return describe_study(record)
 
 
 @pytest.fixture(scope="module")
 def of_groups(
-    tmp_path_factory: pytest.TempPathFactory, machine: Machine, stock: Build, resnet50: Workload
+    tmp_path_factory: pytest.TempPathFactory, machine: Machine, stock: Build, resnet50: Workload, finished: Finished
 ) -> StudyResult:
     cores = replace(machine, cores=[f"{core},{core + 8}" for core in range(8)])
     several = resolve(read_space("cpu", cores), machine=cores, build=stock, workload=resnet50, with_groups=True)
-    folder, launcher = tmp_path_factory.mktemp("groups"), noisy(rate=side_by_side(0.9))
-    record, _ = run(several, launcher, folder=folder, plan=Plan(n_groups=3), budget=Budget(trials=12))
+    record, _ = finished(several, tmp_path_factory.mktemp("groups"), trials=12, efficiency=0.9, groups=3)
     return describe_study(record)
 
 

@@ -41,7 +41,7 @@ def test_help_names_every_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example_and_is_documented(command: str, tmp_path: Path) -> None:
-    done = tftune(*command.split(), "--help", cwd=tmp_path)
+    done = tftune_here(*command.split(), "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "Example" in done.stdout
     assert f"tftune {command}" in (ROOT / "docs" / "commands.md").read_text()
@@ -49,7 +49,7 @@ def test_every_command_has_help_with_an_example_and_is_documented(command: str, 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_two_screens(command: str, tmp_path: Path) -> None:
-    done = tftune(*command.split(), "--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "80"})
+    done = tftune_here(*command.split(), "--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "80"})
     lines = done.stdout.splitlines()
     assert len(lines) <= 114
     examples = lines[lines.index("Examples:") + 1 :]
@@ -205,10 +205,8 @@ def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
     args: list[str],
     message: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = tftune_here(*args, cwd=tmp_path, monkeypatch=monkeypatch, capsys=capsys)
+    done = tftune_here(*args, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -221,7 +219,7 @@ def test_an_interpreter_without_tensorflow(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     work = tmp_path / "work"
     work.mkdir()
-    done = tftune("search", "resnet50", "--python", str(tmp_path / "bare/bin/python"), cwd=work)
+    done = tftune_here("search", "resnet50", "--python", str(tmp_path / "bare/bin/python"), cwd=work)
     assert done.returncode == 2
     assert "has no TensorFlow" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -233,7 +231,7 @@ def test_a_tensorflow_that_fails_to_import_is_told_in_its_own_words(tmp_path: Pa
     [site] = (tmp_path / "broken/lib").glob("python*/site-packages")
     (site / "tensorflow").mkdir()
     (site / "tensorflow/__init__.py").write_text("raise ImportError('libfoo.so.1: no such file')\n")
-    done = tftune("inspect", "--python", str(tmp_path / "broken/bin/python"), cwd=tmp_path)
+    done = tftune_here("inspect", "--python", str(tmp_path / "broken/bin/python"), cwd=tmp_path)
     assert done.returncode == 2
     assert "libfoo.so.1: no such file" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -252,7 +250,7 @@ def test_what_only_talks_like_an_interpreter_is_none(tmp_path: Path, says: str) 
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\necho '{says}'\n")
     script.chmod(0o755)
-    done = tftune("inspect", "--python", str(script), cwd=tmp_path)
+    done = tftune_here("inspect", "--python", str(script), cwd=tmp_path)
     assert done.returncode == 2
     assert "is not a working Python interpreter" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -274,31 +272,31 @@ def test_an_environment_that_is_not_finished_leaves_nothing(tmp_path: Path) -> N
 def test_where_a_library_binds_threads(tmp_path: Path) -> None:
     cpu = max(os.sched_getaffinity(0))
     value = f"granularity=fine,proclist=[{cpu}],explicit"
-    done = tftune("inspect", "--affinity", value, "--set", "omp_num_threads=2", "--json", cwd=tmp_path)
+    done = tftune_here("inspect", "--affinity", value, "--set", "omp_num_threads=2", "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     assert [row["cpus"] for row in document["threads"]] == [str(cpu)] * 2
-    shown = tftune("inspect", "--affinity", value, cwd=tmp_path)
+    shown = tftune_here("inspect", "--affinity", value, cwd=tmp_path)
     assert shown.stdout.splitlines()[0] == f"KMP_AFFINITY={value}: bound by libiomp5.so"
 
 
 def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
-    done = tftune("list", cwd=tmp_path)
+    done = tftune_here("list", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "tftune search resnet50" in done.stdout
-    assert tftune("list", "--json", cwd=tmp_path).stdout == "[]\n"
+    assert tftune_here("list", "--json", cwd=tmp_path).stdout == "[]\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bare_command_shows_its_help(tmp_path: Path) -> None:
-    done = tftune(cwd=tmp_path)
+    done = tftune_here(cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "search" in done.stdout
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_names_stay_in_one_piece_on_a_narrow_screen(columns: int, tmp_path: Path) -> None:
-    done = tftune("workloads", cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)})
+    done = tftune_here("workloads", cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= columns
@@ -308,9 +306,26 @@ def test_names_stay_in_one_piece_on_a_narrow_screen(columns: int, tmp_path: Path
 
 @pytest.mark.parametrize("command", ["env"])
 def test_a_bare_group_shows_its_help(command: str, tmp_path: Path) -> None:
-    done = tftune(command, cwd=tmp_path)
+    done = tftune_here(command, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "create" in done.stdout
+
+
+OUTPUTS = [["workloads"], ["inspect"], ["rules", "--rules", "shipped"]]
+SEPARATOR = "<the next>"
+SEVERAL = f"""
+import json, sys
+from tuner.cli import main
+commands, codes = json.loads(sys.argv[1]), []
+for words in [*commands, ["search", sys.argv[2]]]:
+    sys.argv = ["tftune", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        codes.append(ended.code)
+    print({SEPARATOR!r}, end="")
+print(json.dumps(codes))
+"""
 
 
 @pytest.mark.parametrize(
@@ -318,15 +333,18 @@ def test_a_bare_group_shows_its_help(command: str, tmp_path: Path) -> None:
     [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
     ids=["latin-1", "ascii"],
 )
-@pytest.mark.parametrize("command", [["workloads"], ["inspect"], ["rules", "--rules", "shipped"], ["search", "dcgän"]])
 def test_an_output_that_is_not_utf_8_has_other_characters_for_what_it_lacks(
-    command: list[str], encoding: dict[str, str], tmp_path: Path
+    encoding: dict[str, str], tmp_path: Path
 ) -> None:
-    command_line = [str(Path(sys.executable).with_name("tftune")), *command]
-    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, env=os.environ | encoding, check=False)
-    assert done.returncode == (2 if command[0] == "search" else 0), done.stderr
+    """One process writes all of them, one after the other."""
+    command = [sys.executable, "-c", SEVERAL, json.dumps(OUTPUTS), "dcgän"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, env=os.environ | encoding, check=False)
+    assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
-    assert done.stdout if command[0] != "search" else b"unknown workload" in done.stderr
+    assert b"unknown workload" in done.stderr
+    *outputs, codes = done.stdout.split(SEPARATOR.encode())
+    assert json.loads(codes) == [0] * len(OUTPUTS) + [2]
+    assert all(outputs[:-1])
 
 
 INTERRUPTED = """
@@ -355,7 +373,7 @@ def test_control_c_at_any_moment_of_a_start_is_no_traceback(number: int, tmp_pat
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    done = tftune("search", "resnet50", cwd=tmp_path, env=os.environ | {"TFTUNE_CACHE": "/proc/none"})
+    done = tftune_here("search", "resnet50", cwd=tmp_path, env=os.environ | {"TFTUNE_CACHE": "/proc/none"})
     assert (done.returncode, done.stdout) == (2, "")
     assert "TFTUNE_CACHE" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -443,7 +461,7 @@ def test_an_unusable_stdout_is_one_line(tmp_path: Path) -> None:
 
 
 def test_inspect_needs_no_place_to_write() -> None:
-    done = tftune("inspect", "--json", cwd=Path("/proc"))
+    done = tftune_here("inspect", "--json", cwd=Path("/proc"))
     assert done.returncode == 0, done.stderr
 
 

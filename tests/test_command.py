@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.command_line import tftune
+from tests.command_line import tftune_here
 from tests.conftest import Call, setting
 from tests.frameworks import deployed
 from tests.processes import gone, wait_until
@@ -355,20 +355,20 @@ def test_any_openmp_program_is_searched(tmp_path: Path) -> None:
     """Nothing is known of it but the number that it prints: here less where nothing is set."""
     script = 'sleep 0.05; t=${OMP_NUM_THREADS:-64}; echo "rate: $((6400 / t))"'
     search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "bench")
-    ended = tftune(*search, "--trials", "4", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    ended = tftune_here(*search, "--trials", "4", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["runtime"] == {"framework": "command", "id": "command", "python": ""}
     assert document["verdicts"]["command-default"]["verdict"] == "better"
     assert document["recommended"]["env"].keys() == {"OMP_NUM_THREADS", "OMP_PROC_BIND"}
-    model = tftune("search", "lenet5", "--framework", "command", cwd=tmp_path)
+    model = tftune_here("search", "lenet5", "--framework", "command", cwd=tmp_path)
     assert model.returncode == 2
     assert "--framework command cannot run the model lenet5; give a command after --" in model.stderr
 
 
 def test_a_command_whose_interpreter_lacks_the_framework_can_do_without(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "bare"], cwd=tmp_path, check=True)
-    ended = tftune("search", "--metric-regex", r"(\d+)", "--", "bare/bin/python", "-c", "print(1)", cwd=tmp_path)
+    ended = tftune_here("search", "--metric-regex", r"(\d+)", "--", "bare/bin/python", "-c", "print(1)", cwd=tmp_path)
     assert ended.returncode == 2
     assert "has no TensorFlow" in ended.stderr
     assert "or add --framework command" in ended.stderr
@@ -455,7 +455,7 @@ def test_a_command_that_pins_itself_is_seen(tmp_path: Path, code: str, deploymen
 def test_a_command_that_fails_in_every_fourth_run_is_searched(tmp_path: Path) -> None:
     script = OFTEN + "[ $((n % 4)) -eq 0 ] && exit 7; sleep 0.05; echo rate: 1$n"
     search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "fourth")
-    ended = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    ended = tftune_here(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     [warning] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "failed runs"]
     assert "runs failed, the last one with: the process ended with exit code 7" in warning["found"]
@@ -470,10 +470,10 @@ def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) ->
         f"[ $n -eq {fails_at} ] && {{ echo out of luck >&2; exit 7; }}; sleep 0.05; echo rate: 1$n"
     )
     search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "unlucky")
-    ended = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    ended = tftune_here(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0, ended.stderr
-    again = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    again = tftune_here(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["verdicts"]
 
@@ -488,7 +488,7 @@ case $inter$intra in 12) echo "3.20s/it";; 11) echo "1.50it/s";; *) echo "1.25it
 def test_a_guide_whose_setting_fails_does_not_end_the_search_of_a_command(tmp_path: Path) -> None:
     """It prints a time where the default prints a rate, which is larger and must not win."""
     search = ("search", "--metric-regex", r"([0-9.]+)(?:it/s|s/it)", "--name", "guided", "--no-instances")
-    ended = tftune(*search, "--trials", "4", "--json", "--", "sh", "-c", GUIDED, cwd=tmp_path)
+    ended = tftune_here(*search, "--trials", "4", "--json", "--", "sh", "-c", GUIDED, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     guide = next(trial for trial in document["history"] if "intel" in trial["baselines"])
@@ -503,11 +503,11 @@ def test_a_guide_whose_setting_fails_does_not_end_the_search_of_a_command(tmp_pa
 def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: Path) -> None:
     search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "deaf", "--no-instances", "--trials", "4")
     deaf = 'echo "rate: 1520.$(($(date +%N | sed "s/^0*//") % 9))"'
-    ended = tftune(*search, "--json", "--", "sh", "-c", deaf, cwd=tmp_path)
+    ended = tftune_here(*search, "--json", "--", "sh", "-c", deaf, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     [warning] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "unseen"]
     assert warning["found"] == "variables may not reach the program: 2 and 4 threads gave the same number"
-    shown = tftune("show", "last", cwd=tmp_path)
+    shown = tftune_here("show", "last", cwd=tmp_path)
     [head] = [line for line in shown.stdout.splitlines() if "NO DIFFERENCE" in line]
     assert "whether its variables reach the program was not seen" in head
 
@@ -516,13 +516,13 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
 def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     """The step of 3.4 and 2.9 ms is printed as 3 both times."""
     search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--no-instances")
-    ended = tftune(*search, "--time-budget", "20s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
+    ended = tftune_here(*search, "--time-budget", "20s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "? UNDECIDED" in ended.stdout
     assert "the command prints whole numbers, and 2 % of 3 ms cannot be seen" in ended.stdout
     assert "no budget decides it before the command prints more digits" in ended.stdout
     compare = ("compare", "--a", "tf-default", "--b", "intra_op=1", "--metric-regex", r"(\d+)ms", "--time-budget", "3s")
-    compared = tftune(*compare, "--json", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
+    compared = tftune_here(*compare, "--json", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
     document = json.loads(compared.stdout)
     assert (document["verdict"], document["reason"]) == (
@@ -540,10 +540,10 @@ def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path
         'echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
     )
     search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "25s")
-    ended = tftune(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)
+    ended = tftune_here(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     study = json.loads(ended.stdout)["study"]
-    checked = tftune("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
+    checked = tftune_here("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["helps"] is True
 
@@ -631,7 +631,7 @@ def test_several_numbers_of_a_run_are_told(tmp_path: Path) -> None:
     compare = ("compare", "--framework", "command", "--a", "command-default", "--b", "openmp_threads=1", "--wait")
     pattern = ("--metric-regex", r"images/sec: (\S+)", "--time-budget", "1s", "--json")
     text = "echo warm-up images/sec: 10.5; seq -f 'images/sec: 100.%.0f' ${OMP_NUM_THREADS:-9}"
-    ended = tftune(*compare, *pattern, "--", "sh", "-c", text, cwd=tmp_path)
+    ended = tftune_here(*compare, *pattern, "--", "sh", "-c", text, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "the command prints 10 numbers, 10.5 to 100.9 images/sec: the median is used\n" in ended.stderr
     [several] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "several numbers"]

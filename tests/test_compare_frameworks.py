@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.command_line import tftune
+from tests import forked
+from tests.command_line import tftune_here
 from tests.conftest import QUIET, Call
 from tests.frameworks import subject
 from tuner.devices import registry as devices
@@ -781,6 +782,7 @@ def test_what_cannot_get_warm_in_time_is_not_started() -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_depthwise_convolutions_compute_the_same_in_all_frameworks(tmp_path: Path) -> None:
     """As EfficientNet has them; its own outputs without weights are all alike, and agree with anything."""
     (tmp_path / "depthwise.py").write_text("""
@@ -825,12 +827,11 @@ step, names = source.traced(sys.argv[1], json.loads(sys.argv[2]))
 gc.collect()
 assert [each.shape for each in tf.nest.flatten(step(tf.zeros((2, 32, 32, 3))))] == [(2, 10)], names
 """
-    words = [sys.executable, "-c", code, str(job.export()[0]), json.dumps(job.workload.child_spec())]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    forked.run(code, str(job.export()[0]), json.dumps(job.workload.child_spec()), folder=tmp_path)
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_model_with_a_fixed_batch_is_measured_at_that_only(tmp_path: Path) -> None:
     """Else its processes would compute four items a step, and count as many as they were asked for."""
     model = tmp_path / "fixed.keras"
@@ -838,7 +839,7 @@ def test_a_model_with_a_fixed_batch_is_measured_at_that_only(tmp_path: Path) -> 
 import tensorflow as tf
 tf.keras.Sequential([tf.keras.layers.Input((8,), batch_size=4), tf.keras.layers.Dense(8)]).save({str(model)!r})
 """
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    forked.run(code, folder=tmp_path)
     notices: list[str] = []
     events = SimpleNamespace(began=lambda *_: None, notice=notices.append)
     request = FrameworksRequest(
@@ -855,6 +856,7 @@ tf.keras.Sequential([tf.keras.layers.Input((8,), batch_size=4), tf.keras.layers.
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> None:
     """And in half precisions, where OpenVINO has them, it is a row of its own that does compute in it."""
     request = FrameworksRequest(
@@ -911,18 +913,19 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_small_model_in_two_frameworks(tmp_path: Path) -> None:
     """Real processes: both are searched and ranked, and the same command measures nothing twice."""
     words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--frameworks", "tensorflow,openvino"]
     words += ["--time-budget", "30s", "--json"]
-    ended = tftune(*words, "--out", "out", cwd=tmp_path)
+    ended = tftune_here(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     at_8 = [row for row in document["rows"] if row["batch_size"] == 8]
     assert {row["framework"] for row in at_8} == {"tensorflow", "openvino"}
     assert {row["status"] for row in at_8} == {"ok"}
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"frameworks.json", "table.csv"}
-    again = tftune(*words, "--stored", cwd=tmp_path)
+    again = tftune_here(*words, "--stored", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stderr == ""
     first, second = (

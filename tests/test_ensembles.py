@@ -375,6 +375,7 @@ def test_two_real_models_answer_together(kind: str) -> None:
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it shares out two CPUs")
+@pytest.mark.usefixtures("forks_only")
 def test_a_real_search_of_an_ensemble(call: Call, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/t.db"
     code, out, _ = call(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import setting
+from tests.conftest import Finished, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, surface
 from tuner.errors import TunerError
@@ -98,8 +98,8 @@ def test_a_setting_as_good_as_the_incumbent_is_seldom_given_up() -> None:
     assert lost / n <= RACE.alpha / 2 + 3 * math.sqrt(0.1 * 0.9 / n)
 
 
-def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     trials = record.trials()
     best = incumbent(trials)
     assert best is not None
@@ -108,8 +108,8 @@ def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space
     assert np.mean(lost) < best.n_blocks
 
 
-def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     trials = record.trials()
     mixture = fit(trials, Encoding(space.choices()), 0.006)
     assert mixture is not None
@@ -186,8 +186,8 @@ def test_noise_is_told_of_and_leaves_the_margin_alone(tmp_path: Path, space: Spa
     assert describe_study(chosen).finals.margin == 0.1
 
 
-def test_the_search_says_how_much_its_own_figure_shrank(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+def test_the_search_says_how_much_its_own_figure_shrank(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     document = describe_study(record)
     shrank = document.shrinkage
     assert shrank.finals == document.verdicts["tf-default"].speedup
@@ -220,8 +220,8 @@ def test_trials_of_a_batch_share_the_slices_of_the_reference(space: Space) -> No
     assert all(len(trial.slices) == len(trial.passes) == 2 * len(set(trial.passes)) for trial in done)
 
 
-def test_the_estimates_are_those_of_the_stored_turns(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=12))
+def test_the_estimates_are_those_of_the_stored_turns(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path, trials=8)
     trials = record.trials()
     turns = [turn for trial in trials for turn in trial.turns]
     noise = record.attributes().noise
@@ -299,16 +299,14 @@ def test_trials_that_are_given_up_on_leave_no_process(space: Space) -> None:
 # ---- several batch sizes in a process --------------------------------------------------------------------------
 
 
-def test_batch_sizes_of_one_thread_setting_share_a_process(tmp_path: Path, space: Space) -> None:
-    launcher = noisy()
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=24))
+def test_batch_sizes_of_one_thread_setting_share_a_process(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     trials = [trial for trial in record.trials() if trial.slices]
     by_process: dict[int, set[Setting]] = {}
     for trial in trials:
         by_process.setdefault(trial.process, set()).add(trial.setting.without("batch_size"))
     assert all(len(threads) == 1 for threads in by_process.values())
     assert len(by_process) < len(trials)
-    assert launcher.live == 0
 
 
 def test_a_batch_that_fails_takes_its_process_and_leaves_the_numbers_of_others(space: Space) -> None:
@@ -658,8 +656,8 @@ def test_luck_that_two_share_is_no_reason_to_keep_one() -> None:
     assert decided[1] is not RaceDecision.CLEARLY_SLOWER
 
 
-def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path, trials=6)
     pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
     assert len(pairs) == 1
     again = estimate_noise(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)

@@ -6,7 +6,6 @@ import errno
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import tftune
+from tests import forked
+from tests.command_line import tftune_here
 from tests.frameworks import cached_folder
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -144,7 +144,7 @@ def test_an_export_keeps_to_the_deadline_of_a_trial_and_tells_that_it_began(tmp_
     (tmp_path / "sleeping.py").write_text(SLEEPING)
     began_s = time.monotonic()
     compared = ["compare", "./sleeping.py", "--a", "tf-default", "--b", "intra_op=1"]
-    done = tftune(*compared, "--trial-timeout", "3s", "--time-budget", "20s", cwd=tmp_path)
+    done = tftune_here(*compared, "--trial-timeout", "3s", "--time-budget", "20s", cwd=tmp_path)
     assert time.monotonic() - began_s < 60
     assert done.returncode == 2
     first, *_, last = done.stderr.strip().splitlines()
@@ -201,8 +201,8 @@ keras.Model(inputs, layer(keras.layers.Dense(4)(inputs))).save(sys.argv[1] + ".k
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("layer", ["lambda", "own"])
 def test_a_file_of_keras_that_does_not_hold_all_of_a_model(layer: str, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", CUSTOM, layer], cwd=tmp_path, check=True, capture_output=True)
-    done = tftune("search", f"{layer}.keras", cwd=tmp_path)
+    forked.run(CUSTOM, layer, folder=tmp_path)
+    done = tftune_here("search", f"{layer}.keras", cwd=tmp_path)
     assert done.returncode == 2
     reason = {"lambda": "`Lambda` layer", "own": "Could not locate class"}[layer]
     assert re.search(rf"cannot use workload '{layer}': Keras \S+ cannot load it: .*{reason}", done.stderr)
@@ -213,9 +213,9 @@ def test_a_file_of_keras_that_does_not_hold_all_of_a_model(layer: str, tmp_path:
 @pytest.mark.tensorflow
 def test_what_is_wrong_with_a_shipped_workload_is_what_it_was_told(tmp_path: Path) -> None:
     (tmp_path / "text.keras").write_text("not a model")
-    done = tftune("search", "text.keras", cwd=tmp_path)
+    done = tftune_here("search", "text.keras", cwd=tmp_path)
     assert "it is no file of Keras: it is neither a zip archive nor HDF5; give what model.save() writes" in done.stderr
-    done = tftune("search", "resnet50", "--param", "size=3", cwd=tmp_path)
+    done = tftune_here("search", "resnet50", "--param", "size=3", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith("; check --param: size=3")
 

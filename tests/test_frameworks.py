@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import tftune
+from tests.command_line import tftune, tftune_here
 from tests.conftest import Call
 from tests.frameworks import PACKAGES, from_outside
 from tuner.errors import BadInputError
@@ -306,6 +306,7 @@ def test_every_knob_takes_effect_in_a_process(job: Job, launchers: dict[str, Lau
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_workload_computes_the_same_whatever_computes_it() -> None:
     samples = {}
     for name in UNLIKE_THE_DEFAULT:
@@ -350,32 +351,46 @@ def test_an_unknown_device_is_one_line(call: Call) -> None:
     assert "unknown device 'cpuu'; did you mean cpu or gpu?" in err
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("raise RuntimeError('no driver')", "RuntimeError('no driver')"),
-        ("import sys; sys.exit(3)", "SystemExit(3)"),
-        ("print('hello'); FRAMEWORK = 'text'", "it is 'text', not a framework"),
-        ("from tuner.frameworks.command.framework import CommandFramework as FRAMEWORK", "not a framework"),
-    ],
-)
-def test_a_broken_package_stops_nothing_but_itself(text: str, reason: str, tmp_path: Path) -> None:
-    """Others are found past it, and asking for it is one line."""
-    (tmp_path / "broken.py").write_text(text)
-    metadata = tmp_path / "broken-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[tftune.frameworks]\nbroken = broken:FRAMEWORK\n")
-    env = dict(os.environ, PYTHONPATH=str(tmp_path))
-    # Which framework reads the file, and whose knob this is, is asked of all of them.
-    past = tftune("inspect", "none.onnx", "--set", "blas_threads=2", cwd=tmp_path, env=env)
-    assert (past.returncode, past.stdout) == (2, "")
-    assert "no model file none.onnx" in past.stderr
-    asked_for = tftune("inspect", "lenet5", "--framework", "broken", cwd=tmp_path, env=env)
-    assert asked_for.returncode == 1
-    assert "cannot load the framework 'broken': " in asked_for.stderr
-    assert f"{reason}; reinstall or remove the package" in " ".join(asked_for.stderr.split())
-    assert asked_for.stdout == ""
+BROKEN = [
+    ("raise RuntimeError('no driver')", "RuntimeError('no driver')"),
+    ("import sys; sys.exit(3)", "SystemExit(3)"),
+    ("print('hello'); FRAMEWORK = 'text'", "it is 'text', not a framework"),
+    ("from tuner.frameworks.command.framework import CommandFramework as FRAMEWORK", "not a framework"),
+]
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Packages that bring frameworks, each of which is broken in a way of its own."""
+    for number, (text, _) in enumerate(BROKEN):
+        (tmp_path / f"broken_{number}.py").write_text(text)
+        metadata = tmp_path / f"broken_{number}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: broken_{number}\nVersion: 1.0\n")
+        entry_point = f"broken_{number} = broken_{number}:FRAMEWORK"
+        (metadata / "entry_points.txt").write_text(f"[tftune.frameworks]\n{entry_point}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(registry._FRAMEWORKS.__dict__, "_places", raising=False)  # what is installed is looked up once
+    yield
+    registry._FRAMEWORKS.__dict__.pop("_places", None)
+
+
+@pytest.mark.usefixtures("broken")
+def test_broken_packages_stop_nothing_but_themselves(tmp_path: Path) -> None:
+    """Which framework reads the file, and whose knob this is, is asked of all of them: others are found past them."""
+    done = tftune_here("inspect", "none.onnx", "--set", "blas_threads=2", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no model file none.onnx" in done.stderr
+
+
+@pytest.mark.usefixtures("broken")
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+def test_asking_for_a_broken_package_is_one_line(number: int, tmp_path: Path) -> None:
+    done = tftune_here("inspect", "lenet5", "--framework", f"broken_{number}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"cannot load the framework 'broken_{number}': " in done.stderr
+    assert f"{BROKEN[number][1]}; reinstall or remove the package" in " ".join(done.stderr.split())
+    assert done.stdout == ""
 
 
 @pytest.mark.tensorflow

@@ -334,6 +334,7 @@ def test_two_processes_run_beside_each_other(
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_group_that_loses_a_member_fails_and_leaves_nothing(job: Job, launchers: dict[str, Launcher]) -> None:
     two = job.space.points[0]
     started: list[Any] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import tftune
+from tests import forked
+from tests.command_line import tftune_here
 from tuner.errors import BadInputError
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
@@ -19,7 +19,7 @@ from tuner.trial.exporting import cached_folder
 from tuner.trial.outcome import ReadyReport, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("forks_only")]
 
 MAKE = """
 import tensorflow as tf
@@ -90,7 +90,7 @@ SHORT = ("--time-budget", "1s", "--trials", "1", "--no-instances", "--json")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder with a model of each kind."""
     home = tmp_path_factory.mktemp("models")
-    subprocess.run([sys.executable, "-c", MAKE], cwd=home, check=True, capture_output=True)
+    forked.run(MAKE, folder=home)
     (home / "layers_of_mine.py").write_text(LAYERS)
     (home / "mine.py").write_text(MINE)
     (home / "bench.py").write_text(BENCH)
@@ -107,7 +107,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )  # fmt: skip
 def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None:
-    done = tftune("search", *SHORT, *words, cwd=folder)
+    done = tftune_here("search", *SHORT, *words, cwd=folder)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["workload"]["name"] == name
@@ -206,7 +206,7 @@ def test_what_is_fed_is_known_and_can_be_given(folder: Path, monkeypatch: pytest
     ],
 )
 def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], message: str) -> None:
-    done = tftune("search", *words, cwd=folder)
+    done = tftune_here("search", *words, cwd=folder)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -229,7 +229,7 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
 )  # fmt: skip
 def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, message: str) -> None:
     (folder / "bad.py").write_text(text)
-    done = tftune("search", "bad.py", "--storage", "sqlite:///bad.db", cwd=folder)
+    done = tftune_here("search", "bad.py", "--storage", "sqlite:///bad.db", cwd=folder)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
     assert frame in done.stderr
@@ -252,7 +252,7 @@ SETS_THREADS = "import tensorflow as tf\ntf.config.threading.set_intra_op_parall
 )  # fmt: skip
 def test_a_file_that_sets_what_tftune_sets(folder: Path, text: str, message: str) -> None:
     (folder / "bad.py").write_text(text)
-    done = tftune("search", "bad.py", "--storage", "sqlite:///bad.db", "--wait", cwd=folder)
+    done = tftune_here("search", "bad.py", "--storage", "sqlite:///bad.db", "--wait", cwd=folder)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
     assert not (folder / "bad.db").exists()
@@ -268,7 +268,7 @@ def test_a_file_that_sets_what_tftune_sets(folder: Path, text: str, message: str
 )  # fmt: skip
 def test_training_that_does_not_fit_its_model(folder: Path, text: str, message: str) -> None:
     (folder / "bad.py").write_text(text)
-    done = tftune("workloads", "show", "bad.py", "--mode", "training", cwd=folder)
+    done = tftune_here("workloads", "show", "bad.py", "--mode", "training", cwd=folder)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
     assert len(done.stderr.splitlines()) == 1
@@ -277,7 +277,7 @@ def test_training_that_does_not_fit_its_model(folder: Path, text: str, message: 
 def test_training_that_moves_no_loss_is_no_training(folder: Path) -> None:
     still = "import tensorflow as tf\n    return lambda x, y: tf.reduce_mean((model(x) - y) ** 2)\n"
     (folder / "still.py").write_text(f"{MINE}def training(model):\n    {still}")
-    done = tftune("search", "still.py", "--mode", "training", "--batch-size", "4", *SHORT, cwd=folder)
+    done = tftune_here("search", "still.py", "--mode", "training", "--batch-size", "4", *SHORT, cwd=folder)
     assert done.returncode == 1
     assert "invalid: InvalidOutputError: the loss did not change after the first step" in done.stderr
 
@@ -325,7 +325,7 @@ def inputs(n):
 def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) -> None:
     model, inputs, targets = FORMS[name]
     (tmp_path / "mine.py").write_text(FORM.format(model=model, inputs=inputs, targets=targets))
-    done = tftune("workloads", "show", "mine.py", "--mode", mode, "--json", cwd=tmp_path)
+    done = tftune_here("workloads", "show", "mine.py", "--mode", mode, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
 
@@ -456,7 +456,7 @@ def test_what_cannot_be_a_graph_runs_eagerly(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.chdir(tmp_path)
     assert runs("mine.py", execution="eager")
-    assert tftune("workloads", "show", "mine.py", cwd=tmp_path).returncode == 2
+    assert tftune_here("workloads", "show", "mine.py", cwd=tmp_path).returncode == 2
 
 
 def test_a_function_may_look_things_up_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +478,7 @@ def test_a_command_that_cannot_be_measured_is_told_of_before_any_trial(
 ) -> None:
     (tmp_path / "bad.py").write_text(script)
     words = ["--metric-regex", r"steps/sec: (\S+)", "--", sys.executable, "bad.py"]
-    done = tftune("search", *words, cwd=tmp_path)
+    done = tftune_here("search", *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
     assert "cannot measure the command:" in last

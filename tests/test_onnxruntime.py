@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnxruntime import datasets
 
-from tests.command_line import tftune
+from tests.command_line import tftune, tftune_here
 from tests.conftest import Call
 from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
@@ -37,6 +37,8 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
+# Only the tests that are `alone` start interpreters with TensorFlow in them.
+pytestmark = pytest.mark.usefixtures("forks_only")
 BOUND = {"intra_op_num_threads": 2, "intra_op_affinity": "cores", "execution_mode": "sequential"}
 OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
 
@@ -196,7 +198,7 @@ def written(folder: Path, operation: str) -> str:
 @pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
-    ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "25s", "--json", cwd=tmp_path)
+    ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "15s", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["runtime"]["framework"] == "onnxruntime"
@@ -226,7 +228,7 @@ def test_a_comparison_says_what_a_mode_costs(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_an_operator_that_onnx_lacks_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     name = written(tmp_path, "tf.math.betainc(x, x, x)")
-    ended = tftune("search", name, "--framework", "onnxruntime", cwd=tmp_path)
+    ended = tftune_here("search", name, "--framework", "onnxruntime", cwd=tmp_path)
     assert ended.returncode == 2
     last = ended.stderr.strip().splitlines()[-1]
     assert "ONNX Runtime cannot run its operator Betainc on the CPU" in last
@@ -318,19 +320,19 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     from onnxruntime import datasets
 
     (tmp_path / "model.onnx").write_bytes(Path(datasets.get_example("sigmoid.onnx")).read_bytes())
-    ended = tftune("inspect", "model.onnx", "--json", cwd=tmp_path)
+    ended = tftune_here("inspect", "model.onnx", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["runtime"]["framework"] == "onnxruntime"
     assert document["workload"]["kind"] == "onnx"
-    wrong = tftune("search", "model.onnx", "--input-shape", "nothing=3", cwd=tmp_path)
+    wrong = tftune_here("search", "model.onnx", "--input-shape", "nothing=3", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "--input-shape nothing: the model has no such input; known: x" in wrong.stderr
-    fixed = tftune("search", "model.onnx", cwd=tmp_path)
+    fixed = tftune_here("search", "model.onnx", cwd=tmp_path)
     assert fixed.returncode == 2
     assert "have the fixed batch size 3; use --batch-size 3" in fixed.stderr
     (tmp_path / "bad.onnx").write_text("no model")
-    bad = tftune("search", "bad.onnx", cwd=tmp_path)
+    bad = tftune_here("search", "bad.onnx", cwd=tmp_path)
     assert bad.returncode == 2
     assert "ONNX Runtime cannot load it" in bad.stderr
 

@@ -183,6 +183,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
     assert second_share(one.with_values(omp_num_threads=2)) > 0.35
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Target) -> None:
     wanted = BOUND.with_values(kmp_blocktime=9)
     process = FreshLauncher(target=target).launch(wanted, deployed(BOUND))
@@ -191,6 +192,7 @@ def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Targe
     assert caught.value.status is Status.UNAPPLIED
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prints(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(
         "import os, sys\nos.environ['OMP_NUM_THREADS'] = '7'\nprint('x' * 3_000_000, file=sys.stderr, flush=True)\n"
@@ -226,6 +228,7 @@ def test_an_affinity_that_the_library_refuses_ends_the_search_before_any_trial(t
     ("name", "mode"),
     [("bert-tiny", "training"), ("lstm", "training"), ("dcgan", "training"), ("wide-deep", "inference")],
 )
+@pytest.mark.usefixtures("forks_only")
 def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> None:
     """That build has Keras 2: attention, loops, a step of one's own, many inputs."""
     request = SearchRequest(

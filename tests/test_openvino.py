@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import tftune
+from tests.command_line import tftune_here
 from tests.conftest import Call
 from tuner.errors import BadInputError
 from tuner.frameworks.openvino.framework import FRAMEWORK, OpenVinoBuild
@@ -178,7 +178,7 @@ def test_an_operator_that_it_cannot_convert_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
-    ended = tftune("search", "lenet5", "--framework", "openvino", "--time-budget", "12s", "--json", cwd=tmp_path)
+    ended = tftune_here("search", "lenet5", "--framework", "openvino", "--time-budget", "12s", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["runtime"]["framework"] == "openvino"

@@ -319,6 +319,7 @@ def test_what_cannot_be_looked_into_is_refused(changes: dict[str, Any], message:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_an_execution_that_the_model_does_not_have_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
     job = prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name("lenet5")), stores=False))
     [exported] = job.export()
@@ -334,6 +335,7 @@ def test_an_execution_that_the_model_does_not_have_is_left_out_and_refused_by_na
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_path: Path) -> None:
     """The first batch size is owed; what was measured is kept for searches of the same workload."""
     (tmp_path / "small.py").write_text(SMALL)

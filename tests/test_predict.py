@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.command_line import tftune
+from tests.command_line import tftune_here
 from tests.conftest import Call
 from tests.frameworks import MADE_MACHINE, read_space, resolve, subject
 from tests.towers import BYTES_S, TOWERS, traced
@@ -449,9 +449,10 @@ def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> No
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     words = ["predict", "lenet5", "--json"]
-    ended = tftune(*words, "--out", "out", cwd=tmp_path)
+    ended = tftune_here(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["measured"] is False
@@ -470,12 +471,12 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     exposed = {(b, each.threads): each.exposed for b, told in capture.traced.items() for each in told}
     assert 0 < (exposed.pop((own // 8, 1)) or 0) < 1
     assert set(exposed.values()) == {None}
-    again = tftune(*words, cwd=tmp_path)
+    again = tftune_here(*words, cwd=tmp_path)
     assert again.stderr == ""  # the profile is that of the cache
     assert json.loads(again.stdout)["predicted"] == document["predicted"]
     # A search takes the profile of the cache, too, and says how right it was.
-    short = ["--time-budget", "20s", "--no-instances", "--json"]
-    searched = tftune("search", "lenet5", "--predict", *short, cwd=tmp_path)
+    short = ["--time-budget", "12s", "--no-instances", "--json"]
+    searched = tftune_here("search", "lenet5", "--predict", *short, cwd=tmp_path)
     assert searched.returncode == 0, searched.stderr
     study = json.loads(searched.stdout)
     expected = study["expectation"]["setting"]
@@ -486,9 +487,9 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert study["expectation"]["predicted"] > 0.9
     assert 0 <= study["expectation"]["trust"] <= 1
     assert "profiling the operators" not in searched.stderr
-    simulated = tftune("rules", "--simulated", "--json", cwd=tmp_path)
+    simulated = tftune_here("rules", "--simulated", "--json", cwd=tmp_path)
     assert "lenet5" in json.loads(simulated.stdout)["workloads"]
-    elsewhere = tftune(
+    elsewhere = tftune_here(
         *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
     )
     assert elsewhere.returncode == 0, elsewhere.stderr
@@ -498,19 +499,19 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     recommended = [each["setting"] for each in server["baselines"].values()]
     assert {each["intra_op"] for each in searched if each not in recommended} >= {1, 28, 56, 112}
     assert server["ideal"]["over_best"] >= 1
-    one = tftune(
+    one = tftune_here(
         *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal",
         "--setting", "inter_op=1,batch_size=8", cwd=tmp_path,
     )  # fmt: skip
     assert json.loads(one.stdout)["ideal"] == server["ideal"]  # beside the whole space, whatever is asked for
     assert np.isfinite([row["items_per_s"] for row in server["predicted"]]).all()
-    other = tftune("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
+    other = tftune_here("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
     assert other.returncode == 2
     assert "the profile is of another workload: name is lenet5 there, and mlp here" in other.stderr
-    fixed = tftune(
+    fixed = tftune_here(
         *words, "--profile", "out/capture.json", "--machine", "cores=56", "--set", "intra_op=56", cwd=tmp_path
     )
     assert {row["setting"]["intra_op"] for row in json.loads(fixed.stdout)["predicted"]} == {56}
     write_capture(msgspec.structs.replace(capture, is_quick=True), tmp_path / "quick.json")
-    quick = tftune(*words, "--profile", "quick.json", cwd=tmp_path)
+    quick = tftune_here(*words, "--profile", "quick.json", cwd=tmp_path)
     assert "quick.json is a quick profile of a search: leave --profile out for a thorough one" in quick.stderr

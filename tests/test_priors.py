@@ -182,6 +182,7 @@ def test_a_captured_machine_of_many_cores_gets_a_quick_profile(tmp_path: Path) -
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

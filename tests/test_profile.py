@@ -306,6 +306,7 @@ def inputs(batch_size):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 @pytest.mark.parametrize("n_held", [1, 2])
 def test_a_profile_has_no_more_processes_than_memory_holds(
     n_held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,6 +365,7 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_all_threads_come_before_those_between_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were eight CPUs, and memory for no process with as many threads."""
     (tmp_path / "chain.py").write_text(CHAIN)
@@ -397,6 +399,7 @@ def test_all_threads_come_before_those_between_and_may_fail(tmp_path: Path, monk
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_quick_profile_has_one_thread_and_all_and_ends_where_it_would_take_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

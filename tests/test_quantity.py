@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.command_line import tftune
+from tests.command_line import tftune_here
 from tuner.api.options import margin_share, workload_spec
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
@@ -202,6 +202,6 @@ def test_the_api_takes_the_same() -> None:
     ],
 )
 def test_the_command_line_takes_them(tmp_path: Path, words: list[str], message: str) -> None:
-    done = tftune("search", "mlp", *words, cwd=tmp_path)
+    done = tftune_here("search", "mlp", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 import tuner
-from tests.command_line import ROOT, tftune
+from tests.command_line import ROOT, tftune_here
 from tests.conftest import DATA, QUIET, Call
 from tests.frameworks import MADE_MACHINE, WAYS, read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
@@ -852,6 +852,7 @@ def test_a_hint_by_wangs_formula_is_said_to_be_recalled(call_on: Call) -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     """The rules are of made machines of 8 and 16 cores, so that this one lies outside of their evidence."""
     data = json.loads((GOLDEN / "rules.json").read_text())
@@ -864,7 +865,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
         ]
     (tmp_path / "rules.json").write_text(json.dumps(data))
     words = ["recommend", "lenet5", "--rules", "rules.json"]
-    done = tftune(*words, "--json", cwd=tmp_path)
+    done = tftune_here(*words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     recommendation = json.loads(done.stdout)
     assert [rule["then"] for rule in recommendation["followed"]] == ["inter_op 1, intra_op 1"]
@@ -872,17 +873,18 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     assert any("usable cores" in text for text in recommendation["outside"])
     assert recommendation["expected"] is None
     assert not recommendation["machine_known"]
-    page = tftune(*words, "--verify", "--time-budget", "8s", cwd=tmp_path)
+    page = tftune_here(*words, "--verify", "--time-budget", "8s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
     assert re.search(r"^ +usable cores: \d+, the studies cover", page.stdout, re.MULTILINE)
     assert re.search(r"the speed of TensorFlow's defaults, measured here$", page.stdout, re.MULTILINE)
     assert "TF_NUM_INTEROP_THREADS=1" in page.stdout
-    snippet = tftune(*words, "--format", "dotenv", cwd=tmp_path)
+    snippet = tftune_here(*words, "--format", "dotenv", cwd=tmp_path)
     assert "TF_NUM_INTEROP_THREADS=1" in snippet.stdout
     assert "evidence" not in snippet.stdout.replace(snippet.stdout.splitlines()[0], "")
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
     (tmp_path / "light.py").write_text(
         '"""No heavy operator"""\n'
@@ -890,7 +892,7 @@ def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
         "[tf.keras.layers.Input((4,)), tf.keras.layers.ReLU()])\n"
         "def inputs(batch_size):\n    import numpy as np\n    return (np.ones((batch_size, 4), np.float32),)\n"
     )
-    done = tftune("recommend", "./light.py", cwd=tmp_path)
+    done = tftune_here("recommend", "./light.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "cannot apply rules to light: its graph has no heavy operator" in done.stderr
 

@@ -22,7 +22,7 @@ import pytest
 from msgspec import to_builtins
 from scipy.stats import norm
 
-from tests.conftest import Call, setting
+from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve, subject
 from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
@@ -127,8 +127,8 @@ def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, spa
     assert log.rounds >= document.finals.rounds
 
 
-def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, space: Space) -> None:
-    record, log = run(space, noisy(), folder=tmp_path)
+def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, log = finished(space, tmp_path)
     settings = [trial.setting for trial in record.trials()]
     assert sorted(trial.number for trial in log.trials) == [trial.number for trial in record.trials()]
     baselines = distinct(space.baselines.values())
@@ -192,8 +192,8 @@ def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: 
         assert earlier.known(process_sd) == earlier.estimate.widened(math.sqrt(2) * process_sd)
 
 
-def test_losers_are_cut_short(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+def test_losers_are_cut_short(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     document = describe_study(record)
     assert document.trials.pruned > 0
     pruned = [t for t in record.trials() if t.pruned]
@@ -266,8 +266,8 @@ def test_a_failing_reference_stops_the_study(tmp_path: Path, space: Space) -> No
     assert launcher.live == 0
 
 
-def test_the_same_study_continues_and_fresh_begins_another(tmp_path: Path, space: Space) -> None:
-    first, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
+def test_the_same_study_continues_and_fresh_begins_another(tmp_path: Path, space: Space, finished: Finished) -> None:
+    first, _ = finished(space, tmp_path, trials=8)
     numbers = [t.number for t in first.trials()]
     again, log = run(space, noisy(), folder=tmp_path, budget=Budget(trials=12))
     assert again.name == first.name
@@ -375,9 +375,13 @@ def test_the_winner_at_another_batch_brings_the_same_batch_baselines(space: Spac
 
 
 def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
-    tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    space: Space,
+    finished: Finished,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+    record, _ = finished(space, tmp_path)
     env = record.get("finals")
     for contender in env["contenders"]:
         contender["env"]["KMP_AFFINITY"] = "granularity=fine,proclist=[0-3,8-11],explicit,verbose"
@@ -390,8 +394,8 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
     assert f"tftune emit made --storage {tmp_path}/t.db" in printed
 
 
-def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:
-    record, log = run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, log = finished(space, tmp_path, trials=6)
     for stored, live in zip(record.trials(), sorted(log.trials, key=lambda trial: trial.number), strict=True):
         assert stored.slices
         assert [s.n_steps for s in stored.slices] == [s.n_steps for s in live.slices]
@@ -440,8 +444,10 @@ def test_a_kill_while_a_trial_is_being_stored_leaves_it_unfinished_or_whole(tmp_
         assert not record.study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
 
 
-def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
+def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(
+    tmp_path: Path, space: Space, finished: Finished
+) -> None:
+    record, _ = finished(space, tmp_path, trials=8)
     before = describe_study(record).verdicts
 
     class Interrupting(ScriptedLauncher):
@@ -488,8 +494,8 @@ def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space)
     assert document.recommended.setting == space.baselines["intel"].to_dict()
 
 
-def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path)
+def test_the_document_keeps_the_contract(tmp_path: Path, space: Space, finished: Finished) -> None:
+    record, _ = finished(space, tmp_path)
     document = json.loads(json.dumps(to_builtins(describe_study(record)), allow_nan=False))
     assert document["schema"] == 1
     assert {"ok", "failed", "pruned"} <= document["trials"].keys()
@@ -523,9 +529,14 @@ COMMANDS = [["list"], ["show", "last"], ["emit", "last"], ["report", "last", "--
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
 def test_a_storage_with_a_damaged_page_is_one_line(
-    command: list[str], tmp_path: Path, space: Space, call: Call, monkeypatch: pytest.MonkeyPatch
+    command: list[str],
+    tmp_path: Path,
+    space: Space,
+    finished: Finished,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+    finished(space, tmp_path, trials=6)
     database = bytearray((tmp_path / "t.db").read_bytes())
     for page in range(2, len(database) // 4096):  # SQLite's first page says what tables there are
         database[4096 * page : 4096 * page + 512] = b"\xff" * 512
@@ -615,9 +626,9 @@ def test_a_storage_of_others_studies_holds_none_of_ours(tmp_path: Path, call: Ca
 
 
 def test_a_truncated_storage_is_damaged_and_not_a_matter_of_its_driver(
-    tmp_path: Path, space: Space, call: Call
+    tmp_path: Path, space: Space, finished: Finished, call: Call
 ) -> None:
-    run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+    finished(space, tmp_path, trials=6)
     os.truncate(tmp_path / "t.db", 5000)
     code, _, err = call("list", "--storage", str(tmp_path / "t.db"))
     assert code in (1, 2)

@@ -12,7 +12,7 @@ import numpy as np
 import optuna
 import pytest
 
-from tests.conftest import Call, setting
+from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import Log, noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
@@ -164,8 +164,8 @@ def test_the_first_that_is_tried_is_the_one_that_a_model_expects_most_of(
 
 
 @pytest.mark.slow
-def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Space) -> None:
-    record, log = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=Budget(trials=12))
+def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Space, finished: Finished) -> None:
+    record, log = finished(several, tmp_path, trials=12, efficiency=0.9, groups=3)
     assert sum(trial.is_group for trial in log.trials) == 3
     assert sum(not trial.is_group for trial in log.trials) == 12
     assert record.groups()[0].number == 3  # several processes come with the first others
@@ -287,8 +287,10 @@ def test_groups_keep_to_a_limit_at_the_batch_size_that_one_process_keeps_it_at(t
 
 
 @pytest.mark.slow
-def test_what_is_no_longer_asked_has_no_finals_and_keeps_its_answer(tmp_path: Path, several: Space) -> None:
-    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+def test_what_is_no_longer_asked_has_no_finals_and_keeps_its_answer(
+    tmp_path: Path, several: Space, finished: Finished
+) -> None:
+    record, _ = finished(several, tmp_path, trials=6, efficiency=0.9, groups=3)
     before = describe_study(record).groups
     one_process = replace(several, groups={})
     again, log = run(one_process, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
@@ -297,9 +299,9 @@ def test_what_is_no_longer_asked_has_no_finals_and_keeps_its_answer(tmp_path: Pa
 
 
 def test_a_check_of_several_processes_is_another_session_of_theirs(
-    tmp_path: Path, several: Space, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, several: Space, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    record, _ = finished(several, tmp_path, trials=6, efficiency=0.9, groups=3)
     described = describe_study(record)
     assert described.groups is not None
     compared: list[Setting] = []
@@ -336,9 +338,9 @@ def test_where_all_groups_fail_the_first_answer_stands(tmp_path: Path, several: 
 
 
 @pytest.mark.slow
-def test_a_study_that_goes_on_keeps_its_groups(tmp_path: Path, several: Space) -> None:
+def test_a_study_that_goes_on_keeps_its_groups(tmp_path: Path, several: Space, finished: Finished) -> None:
     launcher = noisy(rate=side_by_side(0.9))
-    first, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    first, _ = finished(several, tmp_path, trials=6, efficiency=0.9, groups=3)
     numbers = [trial.number for trial in first.groups()]
     again, log = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=9))
     assert [trial.number for trial in again.groups()] == numbers
@@ -391,8 +393,10 @@ def test_a_run_that_is_killed_in_a_group_can_go_on(tmp_path: Path, several: Spac
     assert len(again.groups()) == 3
 
 
-def test_instances_are_refused_where_none_were_compared(call: Call, tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=SHORT)
+def test_instances_are_refused_where_none_were_compared(
+    call: Call, tmp_path: Path, space: Space, finished: Finished
+) -> None:
+    record, _ = finished(space, tmp_path, trials=6)
     code, _, error = call("emit", record.name, "--instances", "--storage", f"sqlite:///{tmp_path}/t.db")
     assert code == 2
     assert "has not compared several processes" in error

@@ -33,7 +33,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        total = float(model(tf.constant(rows)).numpy().sum())
+        total = float(model(rows).sum())
         body = json.dumps({"total": total, "number": os.environ["TFTUNE_INSTANCE"], "pid": os.getpid(),
                            "cpus": sorted(os.sched_getaffinity(0)),
                            "intra_op": os.environ["TF_NUM_INTRAOP_THREADS"]}).encode()
@@ -45,13 +45,26 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) + int(sys.argv[2])), Handler)
-import tensorflow as tf
-weights = tf.random.stateless_normal((64, 8), (1, 2))
-model = tf.function(lambda rows: tf.nn.softmax(rows @ weights))
-model(tf.zeros((1, 64)))
+MODEL
 print("serving", flush=True)
 server.serve_forever()
 '''
+MODELS = {
+    "tensorflow": """
+import tensorflow as tf
+weights = tf.random.stateless_normal((64, 8), (1, 2))
+softmax = tf.function(lambda rows: tf.nn.softmax(rows @ weights))
+softmax(tf.zeros((1, 64)))
+def model(rows):
+    return softmax(tf.constant(rows)).numpy()
+""",
+    # Where it is no matter what computes: it is there at once.
+    "numpy": """
+import numpy as np
+def model(rows):
+    return np.full((len(rows), 8), 1 / 8)
+""",
+}
 
 
 class Load:
@@ -97,12 +110,15 @@ def free_ports() -> int:
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> tuple[list[str], int]:
-    """The command that runs two servers with cores of their own, and the port of the first."""
+def words(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[list[str], int]:
+    """The command that runs two servers with cores of their own, and the port of the first.
+
+    The model is NumPy's, where a test does not ask for another.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "1"}, processes=N, cpu_sets=(str(cpus[0]), str(cpus[-1])))
     (tmp_path / "setting.json").write_text(json.dumps(deployment.to_dict()))
-    (tmp_path / "serve.py").write_text(SERVER)
+    (tmp_path / "serve.py").write_text(SERVER.replace("MODEL", MODELS[getattr(request, "param", "numpy")]))
     port = free_ports()
     program = [sys.executable, str(tmp_path / "serve.py"), str(port), "{instance}"]
     return [sys.executable, "-m", "tuner", "run", str(tmp_path / "setting.json"), "--", *program], port
@@ -123,6 +139,7 @@ def served(words: tuple[list[str], int]) -> Iterator[tuple[subprocess.Popen[str]
     runner.communicate()
 
 
+@pytest.mark.parametrize("words", ["tensorflow"], indirect=True)
 def test_each_server_has_a_core_and_one_that_is_killed_takes_the_others_along(
     served: tuple[subprocess.Popen[str], Load, list[int]],
 ) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import math
-import shutil
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import optuna
 import pytest
 from rich.console import Console
 
-from tests.conftest import setting
+from tests.conftest import Finished, setting
 from tests.scripted import Log, noisy, run
 from tuner.cli import search as cli_search
 from tuner.errors import BadInputError, TunerError
@@ -36,7 +34,6 @@ from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
 from tuner.study.budget import Budget
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
-from tuner.study.storage import open_storage
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
@@ -140,20 +137,9 @@ def text_of(study: StudyResult) -> str:
     return shown(*verdicts.details(study))
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory, space: Space) -> Path:
-    """Return the database of a search; each test has its own copy."""
-    folder = tmp_path_factory.mktemp("searched")
-    run(space, noisy(), folder=folder, budget=Budget(trials=16))
-    return folder / "t.db"
-
-
 @pytest.fixture
-def study(tmp_path: Path, searched: Path) -> tuple[Record, Setting]:
-    copy = shutil.copy(searched, tmp_path)
-    storage = open_storage(f"sqlite:///{copy}", create=False)
-    assert storage is not None
-    record = Record(optuna.load_study(study_name=optuna.get_all_study_names(storage)[0], storage=storage))
+def study(tmp_path: Path, space: Space, finished: Finished) -> tuple[Record, Setting]:
+    record, _ = finished(space, tmp_path, trials=16)
     advice = describe_study(record).recommended
     assert advice.source != "tf-default"
     return record, Setting.of(advice.setting)

@@ -64,6 +64,7 @@ def test_a_command_is_told_how_many_calls() -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 @pytest.mark.parametrize("framework", ["tensorflow", "onnxruntime"])
 def test_calls_run_at_the_same_time(framework: str) -> None:
     job = job_of("lenet5", "streams=2", framework=framework)

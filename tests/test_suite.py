@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -375,8 +374,8 @@ def test_an_interrupted_suite_leaves_nothing_behind(tmp_path: Path) -> None:
         "2m",
     ]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert wait_until(lambda: _children(run.pid) != [], seconds=60)
-        time.sleep(5)
+        # Its search runs, and that has started processes.
+        assert wait_until(lambda: len(_children(run.pid)) >= 3, seconds=60)
         below = _children(run.pid)
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=60)

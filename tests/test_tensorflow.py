@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.command_line import tftune_here
 from tests.conftest import setting
 from tests.frameworks import cached_folder, deployed, export, target_of
 from tests.processes import gone, wait_until
@@ -155,6 +156,7 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     assert one_s / all_s > 1.2
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build) -> None:
     """A name that is a pattern, a dataclass, a bare array, a bfloat16 output; and a cache that lost a file."""
     path = tmp_path / "[odd] name.py"
@@ -177,6 +179,7 @@ def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dic
     process.close()
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_nan_in_a_narrow_type_is_seen(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build) -> None:
     path = tmp_path / "nan.py"
     path.write_text(
@@ -385,6 +388,7 @@ def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
     assert document["verdicts"] is None
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_a_workload_that_fails_stops_the_study_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "def build():\n    import tensorflow as tf\n    return lambda x: tf.nn.relu(x)\n"
@@ -392,20 +396,20 @@ def test_a_workload_that_fails_stops_the_study_with_the_end_of_its_log(tmp_path:
         "        return (np.ones((2, 64), np.float32),)\n"
         "    print('no licence', flush=True)\n    raise RuntimeError('no data')\n"
     )
-    code, out, err = finished(tftune("search", "./bad.py", cwd=tmp_path))
+    done = tftune_here("search", "./bad.py", cwd=tmp_path)
+    code, out, err = done.returncode, done.stdout, done.stderr
     last = err.strip().splitlines()[-1]
     assert (code, out) == (1, "")
     assert last.startswith("tftune: the default setting failed: RuntimeError: no data (line ")
     assert "no licence" in err
-    again, _, _ = finished(tftune("show", "last", cwd=tmp_path))
-    assert again == 0
+    assert tftune_here("show", "last", cwd=tmp_path).returncode == 0
 
 
 def test_a_model_that_cannot_be_built_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def build(): raise ValueError('no such layer')\ndef inputs(n): return ()\n")
-    code, _, err = finished(tftune("search", "./bad.py", cwd=tmp_path))
-    assert code == 2
-    assert "ValueError: no such layer (line 1 of bad.py)" in err.strip().splitlines()[-1]
+    done = tftune_here("search", "./bad.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ValueError: no such layer (line 1 of bad.py)" in done.stderr.strip().splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.py"]
 
 

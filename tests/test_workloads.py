@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import setting
 from tests.frameworks import deployed, export, target_of
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -21,7 +22,7 @@ from tuner.trial.outcome import ReadyReport, Slice
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload, catalogue, find
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("forks_only")]
 
 SMALL = setting(inter_op=1, intra_op=1, batch_size=2)
 CASES = [(name, mode) for name, file in catalogue().items() for mode in file.modes]
@@ -63,7 +64,7 @@ def runs(runtime: Build, python: Path, clean_env: dict[str, str]) -> Iterator[Ma
     They are found before, as `ast.parse` of CPython 3.11 is not safe in several threads (python/cpython#106905).
     """
     workloads = {(name, mode): find(WorkloadSpec.of_name(name, mode=mode)) for name, mode in CASES}
-    with ThreadPoolExecutor(2) as pool:
+    with forked.everywhere(), ThreadPoolExecutor(2) as pool:
         yield {case: pool.submit(run, workload, runtime, python, clean_env) for case, workload in workloads.items()}
         pool.shutdown(cancel_futures=True)
 
