@@ -119,9 +119,9 @@ def _forked_exports() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forks_only() -> Iterator[None]:
-    """Let the processes of a file's tests be such forks, too, where launchers start interpreters or servers."""
+    """Let a test's processes be such forks, too, where launchers start interpreters or servers."""
     with forked.everywhere():
         yield
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
+from tests.scripted import without_syncs
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
+from tuner.paths import FILE_URL
 from tuner.rules.condition import Literal
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
@@ -420,8 +423,20 @@ def _slice(planted: PlantedStudy, log_rate: float) -> Slice:
 
 
 def studies_in(url: str, *, seed: int = 3, workloads: int = 24, **options: Any) -> optuna.storages.BaseStorage:
-    """Return a storage with made studies in it."""
+    """Return a storage with made studies in it, a new file; the same ones are written once for a process."""
+    key, file = (seed, workloads, *sorted(options.items())), Path(url.removeprefix(FILE_URL))
+    assert not file.exists()
+    if key not in _written:
+        storage = open_storage(url, create=True)
+        assert isinstance(storage, optuna.storages.RDBStorage)
+        without_syncs(storage)
+        write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
+        storage.engine.dispose()
+        _written[key] = file.read_bytes()
+    file.write_bytes(_written[key])
     storage = open_storage(url, create=True)
     assert storage is not None
-    write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
     return storage
+
+
+_written: dict[tuple[object, ...], bytes] = {}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import optuna
+import sqlalchemy
 from msgspec import to_builtins
 
 from tests.frameworks import subject
@@ -80,11 +83,30 @@ class Log:
         self.rounds = number
 
 
+def without_syncs(storage: optuna.storages.BaseStorage) -> None:
+    """Let an SQLite storage not wait for the disk: only a machine that loses its power shows the difference."""
+    if isinstance(storage, optuna.storages.RDBStorage):
+        storage.engine.dispose()
+        sqlalchemy.event.listen(
+            storage.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+        )
+
+
+class InMemory(optuna.storages.InMemoryStorage):
+    """A storage that gives back what a database would: attributes are JSON."""
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        super().set_trial_user_attr(trial_id, key, json.loads(json.dumps(value)))
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        super().set_study_user_attr(study_id, key, json.loads(json.dumps(value)))
+
+
 def run(
     space: Space,
     launcher: ScriptedLauncher,
     *,
-    folder: Path,
+    folder: Path | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     new: bool = False,
@@ -93,9 +115,10 @@ def run(
     log: Log | None = None,
     prior_mean: PriorMean | None = None,
 ) -> tuple[Record, Log]:
-    """Run a scripted study in a real SQLite storage."""
-    storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
+    """Run a scripted study in a real SQLite storage in a folder, or else in memory."""
+    storage = InMemory() if folder is None else open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
+    without_syncs(storage)
     design = FRAMEWORK.initial_design(space)
     sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean)
     record = create_or_continue(storage, "made", sampler, new=new)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import lzma
 import os
 import pickle
 import re
@@ -26,6 +25,7 @@ from msgspec import structs
 import tuner
 from tests.command_line import ROOT
 from tests.conftest import Call
+from tests.reference import keep, unpack
 from tests.schemas import validator
 from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
 from tuner.cli import frameworks as cli_frameworks
@@ -46,27 +46,21 @@ from tuner.job.request import (
 from tuner.workload.spec import WorkloadSpec
 
 STUDY = "resnet50-inference-0ef21487"
-FEW = ("resnet50", "mlp", "lenet5")
+FEW = ("resnet50-", "mlp-", "lenet5-")
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The studies behind the shipped rules."""
-    database = tmp_path_factory.mktemp("reference") / "reference.db"
-    database.write_bytes(lzma.decompress((ROOT / "results" / "reference.db.xz").read_bytes()))
-    return database
+    return unpack(tmp_path_factory.mktemp("reference") / "reference.db")
 
 
 @pytest.fixture(scope="module")
 def few(storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Those of three workloads: to list all takes seconds."""
+    """Those of three workloads."""
     database = tmp_path_factory.mktemp("few") / "few.db"
     shutil.copy(storage, database)
-    kept = "select study_id from studies where " + " or ".join(f"study_name like '{name}-%'" for name in FEW)
-    with closing(sqlite3.connect(database)) as connection, connection:
-        for table in ("study_user_attributes", "studies"):
-            connection.execute(f"delete from {table} where study_id not in ({kept})")
-    return database
+    return keep(database, FEW)
 
 
 @pytest.fixture(scope="module")

@@ -235,6 +235,7 @@ def test_a_command_and_an_audit_have_no_requests(call: Call) -> None:
 
 @pytest.mark.alone
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_real_model_answers_requests() -> None:
     spec = WorkloadSpec(words=("lenet5",), rate=40.0)
     job = prepare(parse_request(SearchRequest(workload=spec, space="serving"), stores=False))
@@ -256,7 +257,7 @@ def test_a_real_model_answers_requests() -> None:
 @pytest.mark.usefixtures("forks_only")
 def test_two_settings_are_compared_under_requests(call: Call) -> None:
     code, out, _ = call(
-        "compare", "lenet5", "--rate", "40", "--a", "tf-default", "--b", "inter_op=1", "--time-budget", "12s", "--json"
+        "compare", "lenet5", "--rate", "40", "--a", "tf-default", "--b", "inter_op=1", "--time-budget", "8s", "--json"
     )
     assert code == 0
     assert "ms to respond" in out

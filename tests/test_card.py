@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import webbrowser
 from dataclasses import replace
@@ -19,6 +18,7 @@ import tuner
 from tests.command_line import ROOT
 from tests.conftest import Call, Finished
 from tests.frameworks import read_space, resolve
+from tests.reference import keep, unpack
 from tests.scripted import noisy, run
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -172,20 +172,20 @@ def test_the_page_says_which_search_it_was(better: StudyResult) -> None:
     )
 
 
-def test_no_difference_says_that_there_is_nothing_to_set(tmp_path: Path, space: Space) -> None:
+def test_no_difference_says_that_there_is_nothing_to_set(space: Space) -> None:
     launcher = ScriptedLauncher(rate=lambda _: 100.0, noise=0.002, process_noise=0.0005)
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
+    record, _ = run(space, launcher, budget=Budget(trials=8))
     study = describe_study(record)
     first, *rest = lines_of(study)
     assert first.startswith("= NO DIFFERENCE  resnet50: nothing to set; the best other setting runs at ")
     assert not any(line.startswith(("Apply", "Run", "Check", "Decide")) for line in rest)
 
 
-def test_undecided_says_how_long_it_would_take(tmp_path: Path, space: Space) -> None:
+def test_undecided_says_how_long_it_would_take(space: Space) -> None:
     def rate(s: Setting) -> float:
         return 103.0 if s == Setting.of({**space.reference.to_dict(), "batch_size": 16}) else 100.0
 
-    record, _ = run(space, noisy(rate=rate, noise=0.08), folder=tmp_path, budget=Budget(trials=8, time_s=200))
+    record, _ = run(space, noisy(rate=rate, noise=0.08), budget=Budget(trials=8, time_s=200))
     study = describe_study(record)
     assert study.verdicts["tf-default"].code is VerdictCode.UNDECIDED
     first, *rest = lines_of(study)
@@ -322,12 +322,12 @@ def test_the_stored_studies_are_of_every_kind() -> None:
 
 
 def test_the_command_writes_a_page_for_every_stored_kind(call: Call, tmp_path: Path) -> None:
-    database = tmp_path / "reference.db"
-    database.write_bytes(lzma.decompress((ROOT / "results" / "reference.db.xz").read_bytes()))
+    database = unpack(tmp_path / "reference.db")
     url = f"sqlite:///{database}"
     rows = json.loads(call("list", "--storage", url, "--json")[1])
     by_verdict = {row["verdict"]["verdict"]: row["study"] for row in rows if row["verdict"]}
     assert by_verdict.keys() >= {"better", "no difference", "undecided", "worse"}
+    keep(database, [*by_verdict.values()])
     for study in by_verdict.values():
         out = tmp_path / f"{study}.html"
         code, printed, _ = call("report", study, "--storage", url, "--out", str(out))

@@ -516,7 +516,7 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
 def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     """The step of 3.4 and 2.9 ms is printed as 3 both times."""
     search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--no-instances")
-    ended = tftune_here(*search, "--time-budget", "20s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
+    ended = tftune_here(*search, "--time-budget", "6s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "? UNDECIDED" in ended.stdout
     assert "the command prints whole numbers, and 2 % of 3 ms cannot be seen" in ended.stdout
@@ -539,11 +539,11 @@ def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path
         'case "$TF_NUM_INTEROP_THREADS" in 1) r=2000;; *) r=1000;; esac\n'
         'echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
     )
-    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "25s")
+    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "12s")
     ended = tftune_here(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     study = json.loads(ended.stdout)["study"]
-    checked = tftune_here("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
+    checked = tftune_here("check", study, "--time-budget", "5s", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["helps"] is True
 

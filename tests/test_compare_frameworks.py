@@ -917,7 +917,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
 def test_a_small_model_in_two_frameworks(tmp_path: Path) -> None:
     """Real processes: both are searched and ranked, and the same command measures nothing twice."""
     words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--frameworks", "tensorflow,openvino"]
-    words += ["--time-budget", "30s", "--json"]
+    words += ["--time-budget", "20s", "--json"]
     ended = tftune_here(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

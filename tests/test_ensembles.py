@@ -379,7 +379,7 @@ def test_two_real_models_answer_together(kind: str) -> None:
 def test_a_real_search_of_an_ensemble(call: Call, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/t.db"
     code, out, _ = call(
-        "search", "lenet5+mlp", "--batch-size", "64", "--trials", "5", "--time-budget", "20s", "--json",
+        "search", "lenet5+mlp", "--batch-size", "64", "--trials", "5", "--time-budget", "12s", "--json",
         "--storage", storage,
     )  # fmt: skip
     assert code == 0

@@ -134,9 +134,9 @@ def test_trials_that_shared_a_reference_share_its_luck(space: Space) -> None:
     assert posterior.N[0, 2] == 0.0
 
 
-def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Space) -> None:
+def test_the_reference_is_renewed_every_so_many_trials(space: Space) -> None:
     launcher = noisy()
-    record, _ = run(space, launcher, folder=tmp_path, plan=Plan(evaluation=EvaluatorPlan(max_trials_per_reference=4)))
+    record, _ = run(space, launcher, plan=Plan(evaluation=EvaluatorPlan(max_trials_per_reference=4)))
     measured = [t.reference for t in record.trials() if t.slices]
     assert set(measured) == set(range(1, max(measured) + 1))
     assert max(measured) >= 3
@@ -144,7 +144,7 @@ def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Sp
     assert launcher.live == 0
 
 
-def test_a_reference_that_cannot_be_renewed_serves_on(tmp_path: Path, space: Space) -> None:
+def test_a_reference_that_cannot_be_renewed_serves_on(space: Space) -> None:
     class Tired(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> object:
             finished = self.launched.count(space.reference)
@@ -152,9 +152,7 @@ def test_a_reference_that_cannot_be_renewed_serves_on(tmp_path: Path, space: Spa
                 self.failures = {space.reference: Status.OOM}
             return super().launch(setting, Deployment())
 
-    record, _ = run(
-        space, Tired(rate=surface), folder=tmp_path, budget=Budget(trials=12), plan=_short(max_trials_per_reference=4)
-    )
+    record, _ = run(space, Tired(rate=surface), budget=Budget(trials=12), plan=_short(max_trials_per_reference=4))
     assert {t.reference for t in record.trials() if t.slices} == {1}
 
 
@@ -163,9 +161,9 @@ def _short(**bench: object) -> Plan:
     return Plan(evaluation=EvaluatorPlan(**bench))
 
 
-def test_the_noise_is_measured_first_and_kept(tmp_path: Path, space: Space) -> None:
+def test_the_noise_is_measured_first_and_kept(space: Space) -> None:
     launcher = noisy(noise=0.03, process_noise=0.02)
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=6))
+    record, _ = run(space, launcher, budget=Budget(trials=6))
     noise = describe_study(record).noise
     assert launcher.launched[:2] == [space.reference] * 2
     assert noise is not None
@@ -461,12 +459,10 @@ class Weighty:
 
 
 @pytest.mark.parametrize(("holds", "alone"), [(1, True), (2, False), (3, False)])
-def test_no_more_processes_live_at_once_than_memory_holds(
-    tmp_path: Path, space: Space, holds: int, alone: bool
-) -> None:
+def test_no_more_processes_live_at_once_than_memory_holds(space: Space, holds: int, alone: bool) -> None:
     launcher = Small(holds)
     plan = Plan(evaluation=EvaluatorPlan(free_memory_bytes=launcher.free))
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=14), plan=plan)
+    record, _ = run(space, launcher, budget=Budget(trials=14), plan=plan)
     assert launcher.most <= holds
     assert launcher.live == launcher.heavy == 0
     trials = record.trials()
@@ -585,11 +581,11 @@ def test_one_at_a_time_the_default_is_as_fast_as_itself_while_the_machine_drifts
 # ---- limits --------------------------------------------------------------------------------------------------
 
 
-def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -> None:
+def test_the_search_keeps_to_a_limit_on_the_step(space: Space) -> None:
     """With steps of at most 105 ms, the hill's top at batch 16 (160 ms) is out of reach."""
     limits = Limits(p99_s=0.105)
     plan = Plan(evaluation=EvaluatorPlan(limits=limits))
-    record, _ = run(space, noisy(drift=0.02), folder=tmp_path, plan=plan, limits=limits, budget=Budget(trials=20))
+    record, _ = run(space, noisy(drift=0.02), plan=plan, limits=limits, budget=Budget(trials=20))
     trials = record.trials()
     best = incumbent(trials)
     assert best is not None
@@ -601,7 +597,7 @@ def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -
     assert document.limits.p99_s == 0.105
 
 
-def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: Space) -> None:
+def test_where_nothing_keeps_to_the_limits_that_is_said(space: Space) -> None:
     limits = Limits(p99_s=1e-6)
     with pytest.raises(
         TunerError, match=r"of 6 trials, none has shown a p99 of at most 0.001 ms; the lowest was \d+(\.\d)? ms"
@@ -609,7 +605,6 @@ def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: S
         run(
             space,
             noisy(),
-            folder=tmp_path,
             plan=Plan(evaluation=EvaluatorPlan(limits=limits)),
             limits=limits,
             budget=Budget(trials=6),
@@ -627,23 +622,23 @@ def test_alike_are_those_that_the_search_cannot_tell_apart() -> None:
 
 
 def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
-    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     """The baselines that use another value are far ahead, and no measure of what is left to gain."""
     file = read_space("cpu", machine)
     pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
-    record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=16))
+    record, _ = run(pinned, noisy(), budget=Budget(trials=16))
     free = [t for t in record.trials() if t.eligible and not t.baselines]
     assert len(free) >= 6
 
 
 def test_a_pinned_search_finds_time_for_a_setting_that_keeps_to_the_pin(
-    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     """The baselines, which the pin rules out, leave less time than finals need; but finals need such a setting."""
     file = read_space("cpu", machine)
     pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
-    record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(time_s=70))
+    record, _ = run(pinned, noisy(), budget=Budget(time_s=70))
     assert any(t.eligible and t.estimate for t in record.trials())
 
 

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.command_line import tftune
+from tests import forked
+from tests.command_line import tftune, tftune_here
 from tests.conftest import setting
 from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
@@ -66,14 +69,14 @@ def job(folder: Path) -> Job:
     return made
 
 
-def run(folder: Path, *args: str) -> dict[str, object]:
+def run(folder: Path, *args: str, command: Callable[..., Any] = tftune_here) -> dict[str, object]:
     """Return the document that a command prints; it has to succeed."""
-    done = tftune(*args, "--json", cwd=folder)
+    done = command(*args, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def compare_equal(folder: Path, budget: str) -> dict[str, object]:
+def compare_equal(folder: Path, budget: str) -> dict[str, Any]:
     """Return the document of a comparison of equal settings, in which b is not shown to differ.
 
     A verdict may be wrong once in twenty times, by its level. That it is so twice in a row, in the same direction, has
@@ -82,7 +85,16 @@ def compare_equal(folder: Path, budget: str) -> dict[str, object]:
     words = []
     while len(words) < 2:
         comparison = run(
-            folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", budget
+            folder,
+            "compare",
+            "./product.py",
+            "--a",
+            "tf-default",
+            "--b",
+            "tf-default",
+            "--time-budget",
+            budget,
+            command=tftune,
         )
         words.append(comparison["verdict"])
         if comparison["verdict"] in ("no difference", "undecided"):
@@ -92,7 +104,7 @@ def compare_equal(folder: Path, budget: str) -> dict[str, object]:
 
 
 def test_equal_settings_are_not_told_apart(folder: Path) -> None:
-    comparison = compare_equal(folder, "45s")
+    comparison = compare_equal(folder, "30s")
     assert {"a", "b", "speedup", "low", "high", "verdict"} <= comparison.keys()
     assert comparison["a"] == comparison["b"]
     # Two rounds decide nothing; there is time for more where the machine is not too slow.
@@ -136,10 +148,12 @@ def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path
 @pytest.fixture(scope="module")
 def searched(folder: Path) -> dict:
     """The document of a search under limits; its study is the last one of the folder."""
-    options = ["--trials", "4", "--time-budget", "30s", "--max-memory", "4GiB", "--max-p99", "5000"]
-    return run(folder, "search", "./product.py", "--batch-size", "512", *options)
+    options = ["--trials", "4", "--time-budget", "20s", "--max-memory", "4GiB", "--max-p99", "5000"]
+    with forked.everywhere():
+        return run(folder, "search", "./product.py", "--batch-size", "512", *options)
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, searched: dict) -> None:
     """A search under limits, and then the two commands that take its name."""
     document = searched
@@ -156,10 +170,10 @@ def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, sear
     assert tail["p50"] > 0
     assert tail["peak_memory_bytes"] > 100 << 20
     compared = run(
-        folder, "compare", "./product.py", "--a", "tf-default", "--b", str(document["study"]), "--time-budget", "12s"
+        folder, "compare", "./product.py", "--a", "tf-default", "--b", str(document["study"]), "--time-budget", "8s"
     )
     assert compared["b"] == document["recommended"]["setting"]
-    checked = tftune("check", "last", "--time-budget", "12s", "--json", cwd=folder)
+    checked = tftune_here("check", "last", "--time-budget", "8s", "--json", cwd=folder)
     check = json.loads(checked.stdout)
     assert check["study"] == document["study"]
     assert checked.returncode == (1 if check["helps"] is False else 0)
@@ -167,6 +181,7 @@ def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, sear
         assert check["helps"] is None
 
 
+@pytest.mark.usefixtures("forks_only")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
 def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searched: dict, tmp_path: Path) -> None:
     """In a copy, the study's recommended variables are made to hold it back: one thread for all."""
@@ -196,12 +211,13 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
     finals["rounds"] = [finals["rounds"][0] | {"slices": slices}] * 3
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "90s", "--json", cwd=tmp_path)
+    done = tftune_here("check", record.name, "--time-budget", "90s", "--json", cwd=tmp_path)
     check = json.loads(done.stdout)
     assert done.returncode == 1, check
     assert check["helps"] is False
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
     ended = run(folder, "noise", "./product.py", "--time-budget", "20s")
     assert len(ended["pairs"]) >= 2
@@ -210,6 +226,7 @@ def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
     assert ended["conditions"]["foreign_cpus"] < ended["conditions"]["n_cpus"]
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
     process = FreshLauncher(target=job.target()).launch(job.space.reference, job.space.deployment(job.space.reference))
     facts = process.ready()
@@ -222,6 +239,7 @@ def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
     assert facts.memory_bytes > 100 << 20
 
 
+@pytest.mark.usefixtures("forks_only")
 def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
     """The processes are real; only the free memory is made up."""
     bench = Evaluator(

@@ -159,6 +159,7 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("forks_only")
 def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
     if N_CPUS < 2:
         pytest.skip("one CPU has no second thread to compare with")

@@ -430,6 +430,7 @@ def test_a_quick_profile_has_one_thread_and_all_and_ends_where_it_would_take_too
 
 @pytest.mark.alone
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_session_runs_what_a_function_runs_and_a_product_reaches_the_roof(tmp_path: Path) -> None:
     """The one in turns with the other, as the machine changes; and the best of both, which nothing disturbs."""
     (tmp_path / "chain.py").write_text(CHAIN)

@@ -182,8 +182,8 @@ def test_why_a_search_ended_is_a_code_and_of_earlier_runs_its_words(space: Space
     assert [each.end for each in (*later, *earlier)] == [EndReason.NO_GAIN, EndReason.TIME, None]
 
 
-def test_a_study_without_finals_says_null(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+def test_a_study_without_finals_says_null(space: Space) -> None:
+    record, _ = run(space, noisy(), budget=Budget(trials=5))
     record.put("finals", None)
     study = describe_study(record)
     assert (study.verdicts, study.recommended, study.finals, study.shrinkage) == (None, None, None, None)

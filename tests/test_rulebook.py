@@ -427,6 +427,13 @@ def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
 # ---- commands -------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def learned(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command find in that storage what was learned from it: it takes seconds, and another test does it."""
+    monkeypatch.setattr(rulebook, "distil", lambda *_: rules.groups)
+
+
+@pytest.mark.usefixtures("learned")
 def test_rules_for_people(url: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one screen what to set where; with --details all that it rests on."""
     monkeypatch.setenv("COLUMNS", "120")
@@ -463,6 +470,7 @@ def test_rules_for_a_program(url: str, call: Call, document: dict[str, Any]) -> 
     assert json.loads(out)["groups"] == json.loads(json.dumps(document["groups"]))
 
 
+@pytest.mark.usefixtures("learned")
 @pytest.mark.parametrize("format_", ["md", "html", "json", "text"])
 def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> None:
     out = tmp_path / f"rules.{format_}"
@@ -473,6 +481,7 @@ def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> N
     assert all((f"]({name})" in out.read_text()) for name in pictures)
 
 
+@pytest.mark.usefixtures("learned")
 def test_rules_are_kept_where_they_are_looked_for(
     url: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,10 @@ import json
 import math
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -110,9 +110,9 @@ def test_words_are_equally_far_apart_and_numbers_by_their_logarithm() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, space: Space, seed: int) -> None:
+def test_the_search_comes_near_the_top_and_the_finals_say_so(space: Space, seed: int) -> None:
     launcher = noisy(seed=seed)
-    record, log = run(space, launcher, folder=tmp_path, seed=seed)
+    record, log = run(space, launcher, seed=seed)
     document = describe_study(record)
     best = Setting.of(document.incumbent.setting)
     assert surface(best) > 0.97 * surface(Setting.of(BEST))
@@ -163,19 +163,19 @@ def test_only_what_a_space_holds_can_be_hinted_at(space: Space) -> None:
     assert not space.contains(space.reference.without("inter_op"))
 
 
-def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -> None:
+def test_where_nothing_helps_the_default_is_kept(space: Space) -> None:
     kept = 0
     for seed in range(5):
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
-        record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), new=True)
+        record, _ = run(space, launcher, seed=seed, budget=Budget(trials=12))
         advice = describe_study(record).recommended
         assert advice.reason == "keep tf-default: no setting was shown to be faster by more than the margin"
         kept += advice.source == "tf-default" and not advice.env and "tf-default" in advice.alike
     assert kept == 5
 
 
-def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: Path, space: Space) -> None:
-    record, _ = run(space, noisy(noise=0.01, process_noise=0.03, seed=2), folder=tmp_path, budget=Budget(trials=6))
+def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(space: Space) -> None:
+    record, _ = run(space, noisy(noise=0.01, process_noise=0.03, seed=2), budget=Budget(trials=6))
     document = describe_study(record)
     process_sd = document.noise.process_sd
     assert process_sd > 0.003
@@ -201,11 +201,9 @@ def test_losers_are_cut_short(tmp_path: Path, space: Space, finished: Finished) 
     assert max(t.n_blocks for t in pruned if t.slices) < max(t.n_blocks for t in whole if t.slices)
 
 
-def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_suggested_again(
-    tmp_path: Path, space: Space
-) -> None:
+def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_suggested_again(space: Space) -> None:
     bad = {p: Status.CRASHED for p in space.points if p["intra_op"] == 8 and p not in space.baselines.values()}
-    record, log = run(space, noisy(failures=bad), folder=tmp_path)
+    record, log = run(space, noisy(failures=bad))
     failed = [t for t in record.trials() if t.status is Status.CRASHED]
     assert failed
     assert all(t.log == "scripted log" and t.message == "scripted crashed" and t.log_ratio is None for t in failed)
@@ -224,20 +222,20 @@ def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: 
 
 
 def test_outputs_that_differ_between_processes_of_one_setting_tell_nothing(
-    machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     """A training step that draws its noise anew in each process, for one."""
     file = read_space("cpu", machine)
     fixed = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[8])
     draws = itertools.count(1)
-    record, _ = run(fixed, noisy(outputs=lambda _: float(next(draws))), folder=tmp_path)
+    record, _ = run(fixed, noisy(outputs=lambda _: float(next(draws))))
     assert {t.status for t in record.trials()} == {Status.OK}
     assert {t.deviation for t in record.trials()} == {None}
 
 
 @pytest.mark.parametrize("kind", ["unapplied", "another result"])
 def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals(
-    machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path, kind: str
+    machine: Machine, stock: Build, resnet50: Workload, kind: str
 ) -> None:
     """The workload overrides its variables, or computes something else under it: no reason to stop."""
     file = read_space("cpu", machine)
@@ -248,7 +246,7 @@ def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals
         if kind == "unapplied"
         else {"outputs": lambda s: 2.0 if s == intel else 1.003}
     )
-    record, _ = run(fixed, noisy(**bad), folder=tmp_path)
+    record, _ = run(fixed, noisy(**bad))
     trial = next(t for t in record.trials() if t.setting == intel)
     assert trial.status is (Status.UNAPPLIED if kind == "unapplied" else Status.INVALID)
     assert trial.log_ratio is None
@@ -259,10 +257,10 @@ def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals
     assert {round(t.deviation or 0.0, 6) for t in good} == {0.0}
 
 
-def test_a_failing_reference_stops_the_study(tmp_path: Path, space: Space) -> None:
+def test_a_failing_reference_stops_the_study(space: Space) -> None:
     launcher = noisy(failures={space.reference: Status.FAILED})
     with pytest.raises(BaselineError, match="the default setting failed"):
-        run(space, launcher, folder=tmp_path)
+        run(space, launcher)
     assert launcher.live == 0
 
 
@@ -279,14 +277,14 @@ def test_the_same_study_continues_and_fresh_begins_another(tmp_path: Path, space
     assert other.name == f"{first.name}.2"
 
 
-def test_equal_seeds_give_equal_searches(tmp_path: Path, space: Space) -> None:
-    runs = [run(space, noisy(), folder=tmp_path, budget=Budget(trials=12), new=True)[1] for _ in range(2)]
+def test_equal_seeds_give_equal_searches(space: Space) -> None:
+    runs = [run(space, noisy(), budget=Budget(trials=12))[1] for _ in range(2)]
     assert [t.setting for t in runs[0].trials] == [t.setting for t in runs[1].trials]
 
 
-def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
+def test_the_time_budget_is_kept(space: Space) -> None:
     launcher = noisy(start_s=3.0)
-    record, log = run(space, launcher, folder=tmp_path, budget=Budget(time_s=300))
+    record, log = run(space, launcher, budget=Budget(time_s=300))
     assert launcher.clock_s <= 300
     assert launcher.clock_s > 200 or "expected" in describe_study(record).ended_because
     assert log.rounds >= 2
@@ -296,11 +294,11 @@ def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
     ("step_s", "asked_s", "at_most_s"), [(5.0, 60.0, 190.0), (5.0, 300.0, 375.0), (0.1, 60.0, 75.0)]
 )
 def test_where_steps_take_seconds_what_does_not_fit_is_left_out_and_the_least_budget_told(
-    tmp_path: Path, space: Space, step_s: float, asked_s: float, at_most_s: float
+    space: Space, step_s: float, asked_s: float, at_most_s: float
 ) -> None:
     rate = space.reference.batch_size / step_s
     launcher = ScriptedLauncher(rate=lambda s: rate * s.batch_size / space.reference.batch_size, noise=0.01)
-    record, log = run(space, launcher, folder=tmp_path, budget=Budget(time_s=asked_s))
+    record, log = run(space, launcher, budget=Budget(time_s=asked_s))
     assert launcher.clock_s <= at_most_s
     assert log.rounds >= 2
     told = [line for line in log.stages if "some of the recommended settings are left out" in line]
@@ -309,11 +307,11 @@ def test_where_steps_take_seconds_what_does_not_fit_is_left_out_and_the_least_bu
     if told:
         assert told == [told[0]]
         enough_s = parse_duration(told[0].rpartition(" ")[2])
-        again, _ = run(space, launcher, folder=tmp_path, budget=Budget(time_s=enough_s), new=True)
+        again, _ = run(space, launcher, budget=Budget(time_s=enough_s))
         assert set(space.baselines.values()) <= {trial.setting for trial in again.trials()}
 
 
-def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space) -> None:
+def test_a_lattice_that_is_used_up_ends_the_search(space: Space) -> None:
     small = Space(
         name="small",
         catalogue=space.catalogue,
@@ -322,7 +320,7 @@ def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space)
         points=(setting(inter_op=1, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=1, batch_size=8)),
         baselines=space.baselines,
     )
-    record, _ = run(small, noisy(), folder=tmp_path)
+    record, _ = run(small, noisy())
     assert describe_study(record).ended_because == "every setting of the search space was tried"
 
 
@@ -343,7 +341,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_can_go_on(tmp_path: Path,
     assert not record.study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
 
 
-def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(tmp_path: Path, space: Space) -> None:
+def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(space: Space) -> None:
     class Fragile(ScriptedLauncher):
         killed = False
 
@@ -362,7 +360,7 @@ def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(tmp_path: P
                 process.slice = slice_  # type: ignore[method-assign]
             return process
 
-    record, _ = run(space, Fragile(rate=surface), folder=tmp_path, budget=Budget(trials=6))
+    record, _ = run(space, Fragile(rate=surface), budget=Budget(trials=6))
     assert [t.status for t in record.trials()] == [Status.OK] * 6
 
 
@@ -414,28 +412,30 @@ def test_a_kill_while_a_trial_is_being_stored_leaves_it_unfinished_or_whole(tmp_
     class Killed(BaseException):
         pass
 
+    written = 0
+    whole = optuna.Trial.set_user_attr
+
+    def set_user_attr(self: optuna.Trial, key: str, value: object) -> None:
+        """Keep the storage as a kill at this moment would leave it."""
+        nonlocal written
+        if key != "owner":
+            written += 1
+            if written > 16:  # in the second trial
+                folder = tmp_path / str(written - 16)
+                folder.mkdir()
+                shutil.copy(tmp_path / "t.db", folder)
+            if written == 16 + 15:
+                raise Killed
+        whole(self, key, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Trial, "set_user_attr", set_user_attr)
+        patch.setattr(Record, "abandon", lambda *_: None)  # a killed process cleans nothing up
+        patch.setattr(Record, "put", lambda *_: None)
+        with pytest.raises(Killed):
+            run(space, ScriptedLauncher(rate=surface), folder=tmp_path, budget=Budget(trials=4))
     for cut in range(1, 16):
         folder = tmp_path / str(cut)
-        folder.mkdir()
-        written = 0
-        whole = optuna.Trial.set_user_attr
-
-        def set_user_attr(
-            self: optuna.Trial, key: str, value: object, cut: int = cut, whole: Callable[..., None] = whole
-        ) -> None:
-            nonlocal written
-            if key != "owner":
-                written += 1
-                if written > 15 + cut:  # in the second trial
-                    raise Killed
-            whole(self, key, value)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(optuna.Trial, "set_user_attr", set_user_attr)
-            patch.setattr(Record, "abandon", lambda *_: None)  # a killed process cleans nothing up
-            patch.setattr(Record, "put", lambda *_: None)
-            with pytest.raises(Killed):
-                run(space, ScriptedLauncher(rate=surface), folder=folder, budget=Budget(trials=4))
         record, _ = run(space, ScriptedLauncher(rate=surface), folder=folder, budget=Budget(trials=5))
         trials = record.trials()
         assert len(trials) == 5
@@ -461,34 +461,32 @@ def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(
     assert describe_study(record).verdicts == before
 
 
-def test_latency_compares_median_steps_at_one_batch_size(
-    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
-) -> None:
+def test_latency_compares_median_steps_at_one_batch_size(machine: Machine, stock: Build, resnet50: Workload) -> None:
     file = read_space("cpu", machine)
     fixed = resolve(file, machine=machine, build=stock, workload=resnet50, fixed_batch=True)
     plan = Plan(evaluation=EvaluatorPlan(objective=Objective.LATENCY))
-    record, _ = run(fixed, noisy(), folder=tmp_path, plan=plan)
+    record, _ = run(fixed, noisy(), plan=plan)
     best = Setting.of(describe_study(record).incumbent.setting)
     assert best.batch_size == 8
     assert surface(best) > 0.95 * max(surface(p) for p in fixed.points)
 
 
 def test_what_a_pin_rules_out_is_compared_with_and_not_chosen(
-    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     file = read_space("cpu", machine)
     pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
-    record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=8))
+    record, _ = run(pinned, noisy(), budget=Budget(trials=8))
     document = describe_study(record)
     assert document.incumbent.setting["intra_op"] == 1
     assert document.recommended.source in ("incumbent", "tf-default", "tf-default@same-batch")
     assert "intel" in document.verdicts
 
 
-def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space) -> None:
+def test_a_baseline_outside_of_the_lattice_may_win(space: Space) -> None:
     narrow = replace(space, points=tuple(p for p in space.points if p["inter_op"] == 1))
     launcher = noisy(rate=lambda s: 130.0 if s == space.baselines["intel"] else 100.0)
-    record, _ = run(narrow, launcher, folder=tmp_path, budget=Budget(trials=8))
+    record, _ = run(narrow, launcher, budget=Budget(trials=8))
     document = describe_study(record)
     assert document.incumbent.setting == space.baselines["intel"].to_dict()
     assert document.recommended.setting == space.baselines["intel"].to_dict()
@@ -701,13 +699,14 @@ def test_a_storage_of_another_optuna_is_left_as_it_is(tmp_path: Path, revision: 
 
 @pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
 def test_a_locked_storage_is_waited_for_and_told_of(
-    tmp_path: Path, lock: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, lock: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tuner.study.database._SOON_S", 0.2)
     file = tmp_path / "t.db"
     assert open_storage(f"sqlite:///{file}", create=True) is not None
     assert capfd.readouterr().err == ""
     code = "import sqlite3, sys, time; connection = sqlite3.connect(sys.argv[1]); "
-    code += "connection.execute(f'BEGIN {sys.argv[2]}'); print(1, flush=True); time.sleep(7)"
+    code += "connection.execute(f'BEGIN {sys.argv[2]}'); print(1, flush=True); time.sleep(2)"
     command = [sys.executable, "-c", code, str(file), lock]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

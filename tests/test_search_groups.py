@@ -154,11 +154,11 @@ def test_a_model_of_the_machine_ranks_them(several: Space) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("prior_mean", "first"), [(None, 8), (expected_of, 2)])
 def test_the_first_that_is_tried_is_the_one_that_a_model_expects_most_of(
-    tmp_path: Path, several: Space, prior_mean: PriorMean | None, first: int
+    several: Space, prior_mean: PriorMean | None, first: int
 ) -> None:
     """The others are for what one process has shown."""
     launcher = noisy(rate=side_by_side(0.9))
-    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT, prior_mean=prior_mean)
+    record, _ = run(several, launcher, plan=PLAN, budget=SHORT, prior_mean=prior_mean)
     assert record.groups()[0].setting["instances"] == first
     assert len({trial.setting["instances"] for trial in record.groups()}) == 3
 
@@ -199,9 +199,9 @@ def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Spa
 
 
 @pytest.mark.slow
-def test_what_is_far_ahead_is_proven_before_the_search_is_over(tmp_path: Path, several: Space) -> None:
+def test_what_is_far_ahead_is_proven_before_the_search_is_over(several: Space) -> None:
     launcher = noisy(rate=side_by_side(0.9), start_s=2.0)
-    record, log = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
+    record, log = run(several, launcher, plan=PLAN, budget=Budget(time_s=300))
     interval = r"\d\.\d\d× \[\d\.\d\d, \d\.\d\d\]; Ctrl-C ends the search with it"
     [proven] = [i for i, stage in enumerate(log.stages) if re.match(r"proven so far: \d processes, " + interval, stage)]
     # One process is proven early, too.
@@ -237,19 +237,19 @@ def test_whoever_stops_after_an_early_proof_has_it(tmp_path: Path, several: Spac
 
 
 @pytest.mark.slow
-def test_equal_processes_are_seldom_proven_early(tmp_path: Path, several: Space) -> None:
+def test_equal_processes_are_seldom_proven_early(several: Space) -> None:
     """Two processes are as fast as one in each of 6 searches: none is far enough ahead."""
     stages: list[str] = []
     for seed in range(6):
         launcher = noisy(rate=lambda _: 100.0, start_s=2.0, seed=seed)
-        _, log = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=3), seed=seed, new=True)
+        _, log = run(several, launcher, plan=PLAN, budget=Budget(trials=3), seed=seed)
         stages += [stage for stage in log.stages if "ahead of" in stage]
     assert len(stages) <= 1
 
 
 @pytest.mark.slow
-def test_one_process_is_kept_where_several_are_slower(tmp_path: Path, several: Space) -> None:
-    record, _ = run(several, noisy(rate=side_by_side(0.05)), folder=tmp_path, plan=PLAN, budget=SHORT)
+def test_one_process_is_kept_where_several_are_slower(several: Space) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.05)), plan=PLAN, budget=SHORT)
     study = describe_study(record)
     assert study.groups is not None
     assert study.groups.verdicts["tf-default"].code == "worse"
@@ -258,10 +258,10 @@ def test_one_process_is_kept_where_several_are_slower(tmp_path: Path, several: S
 
 
 @pytest.mark.slow
-def test_a_group_that_fails_is_a_value(tmp_path: Path, several: Space) -> None:
+def test_a_group_that_fails_is_a_value(several: Space) -> None:
     failures = {each: Status.OOM for each in several.groups if each["instances"] != 4}
     launcher = noisy(rate=side_by_side(0.9), failures=failures)
-    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    record, _ = run(several, launcher, plan=PLAN, budget=SHORT)
     study = describe_study(record)
     assert study.groups is not None
     assert study.groups.finals.incumbent["instances"] == 4
@@ -270,12 +270,12 @@ def test_a_group_that_fails_is_a_value(tmp_path: Path, several: Space) -> None:
 
 
 @pytest.mark.slow
-def test_groups_keep_to_a_limit_at_the_batch_size_that_one_process_keeps_it_at(tmp_path: Path, several: Space) -> None:
+def test_groups_keep_to_a_limit_at_the_batch_size_that_one_process_keeps_it_at(several: Space) -> None:
     """The default's own step is over the limit, and larger batches are faster: no group at those is tried."""
     limits = Limits(p99_s=0.5 * several.reference.batch_size / surface(several.reference))
     plan = Plan(n_groups=3, evaluation=EvaluatorPlan(limits=limits))
     launcher = ScriptedLauncher(rate=side_by_side(0.9), noise=0.002)
-    record, _ = run(several, launcher, folder=tmp_path, plan=plan, limits=limits, budget=Budget(trials=20))
+    record, _ = run(several, launcher, plan=plan, limits=limits, budget=Budget(trials=20))
     best = describe_study(record).incumbent
     assert best is not None
     over = {trial.setting.batch_size for trial in record.trials() if trial.over_limit}
@@ -327,9 +327,9 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
 
 
 @pytest.mark.slow
-def test_where_all_groups_fail_the_first_answer_stands(tmp_path: Path, several: Space) -> None:
+def test_where_all_groups_fail_the_first_answer_stands(several: Space) -> None:
     launcher = noisy(failures=dict.fromkeys(several.groups, Status.CRASHED))
-    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    record, _ = run(several, launcher, plan=PLAN, budget=SHORT)
     study = describe_study(record)
     assert study.groups is None
     assert study.recommended is not None
@@ -354,9 +354,9 @@ def test_a_study_that_goes_on_keeps_its_groups(tmp_path: Path, several: Space, f
 
 
 @pytest.mark.slow
-def test_both_fit_into_the_time(tmp_path: Path, several: Space) -> None:
+def test_both_fit_into_the_time(several: Space) -> None:
     launcher = noisy(rate=side_by_side(0.5), start_s=2.0)
-    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
+    record, _ = run(several, launcher, plan=PLAN, budget=Budget(time_s=300))
     assert launcher.clock_s <= 305
     study = describe_study(record)
     assert study.groups is not None
@@ -366,14 +366,14 @@ def test_both_fit_into_the_time(tmp_path: Path, several: Space) -> None:
 
 
 @pytest.mark.slow
-def test_groups_whose_steps_are_too_long_to_decide_are_not_tried(tmp_path: Path, several: Space) -> None:
+def test_groups_whose_steps_are_too_long_to_decide_are_not_tried(several: Space) -> None:
     def rate(setting: Setting) -> float:
         # A step of the default takes half a second, and larger batches are ever so slightly better.
         ratio = side_by_side(0.5)(setting) / surface(several.reference)
         return 2 * several.reference.batch_size * ratio * (1 + setting.batch_size / 1000)
 
     launcher = noisy(rate=rate, start_s=2.0)
-    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
+    record, _ = run(several, launcher, plan=PLAN, budget=Budget(time_s=300))
     tried = {trial.setting.batch_size for trial in record.trials()}
     assert max(trial.setting.batch_size for trial in record.groups()) < max(tried)
     study = describe_study(record)

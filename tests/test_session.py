@@ -192,10 +192,10 @@ def test_finals_of_an_earlier_run_stay_as_a_session(
     assert len(of_setting(record.attributes(), recommended)) in (1, 2)  # the second may recommend another
 
 
-def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_path: Path, space: Space) -> None:
+def test_where_all_others_lose_one_of_them_still_stands_against_the_default(space: Space) -> None:
     """So that the study can be shown, listed and continued."""
     launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 10.0, noise=0.01)
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
+    record, _ = run(space, launcher, budget=Budget(trials=8))
     document = describe_study(record)
     assert document.recommended.source == "tf-default"
     assert document.verdicts["tf-default"].code == "worse"
@@ -205,11 +205,11 @@ def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_
     )
 
 
-def test_a_limit_that_only_the_default_keeps_leaves_the_default(tmp_path: Path, space: Space) -> None:
+def test_a_limit_that_only_the_default_keeps_leaves_the_default(space: Space) -> None:
     limits = Limits(p99_s=1.05 * space.reference.batch_size / 50.0)
     launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 1.0)
     plan = Plan(evaluation=EvaluatorPlan(limits=limits))
-    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8), plan=plan, limits=limits)
+    record, _ = run(space, launcher, budget=Budget(trials=8), plan=plan, limits=limits)
     assert describe_study(record).recommended.source == "tf-default"
 
 

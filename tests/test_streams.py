@@ -91,6 +91,7 @@ def test_calls_run_at_the_same_time(framework: str) -> None:
 
 @pytest.mark.alone  # that two calls disturb each other is only seen where both have a CPU
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("forks_only")
 def test_a_model_that_cannot_be_called_so_is_told(tmp_path: Path) -> None:
     (tmp_path / "stateful.py").write_text(STATEFUL)
     # With one inter-op thread TensorFlow itself would run one call after another.

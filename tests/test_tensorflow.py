@@ -285,17 +285,17 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
 def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     study = document["study"]
-    code, out, _ = finished(tftune("list", "--json", cwd=cwd))
-    assert (code, [row["study"] for row in json.loads(out)]) == (0, [study])
-    code, out, _ = finished(tftune("show", study, "--json", cwd=cwd))
-    assert code == 0
-    assert json.loads(out)["verdicts"] == document["verdicts"]
-    code, out, _ = finished(tftune("show", "last", "--details", cwd=cwd))
-    assert code == 0
-    assert "intel" in out
-    code, out, _ = finished(tftune("emit", study, "--format", "json", cwd=cwd))
-    emitted = json.loads(out)
-    assert code == 0
+    listed = tftune_here("list", "--json", cwd=cwd)
+    assert (listed.returncode, [row["study"] for row in json.loads(listed.stdout)]) == (0, [study])
+    shown = tftune_here("show", study, "--json", cwd=cwd)
+    assert shown.returncode == 0
+    assert json.loads(shown.stdout)["verdicts"] == document["verdicts"]
+    details = tftune_here("show", "last", "--details", cwd=cwd)
+    assert details.returncode == 0
+    assert "intel" in details.stdout
+    snippet = tftune_here("emit", study, "--format", "json", cwd=cwd)
+    emitted = json.loads(snippet.stdout)
+    assert snippet.returncode == 0
     assert all(emitted[key] == document["recommended"][key] for key in ("env", "arguments", "cpus"))
 
 
@@ -336,9 +336,9 @@ def begin(cwd: Path, workload: str, *more: str) -> tuple[subprocess.Popen[str], 
 
 
 def stored(cwd: Path) -> dict:
-    code, out, err = finished(tftune("show", "last", "--storage", "sqlite:///t.db", "--json", cwd=cwd))
-    assert code == 0, err
-    return json.loads(out)
+    shown = tftune_here("show", "last", "--storage", "sqlite:///t.db", "--json", cwd=cwd)
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)
 
 
 def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_continues(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 An interpreter takes seconds of both CPUs to import a framework, and tests start hundreds. Here one imports it once for
 a worker of pytest, and each process begins as its fork: same guard, same worker, same pipes. What is read while an
-interpreter starts, or a framework is imported, selects another server. `tests/test_launchers.py`, the tests of the
-whole command and all tests that are `alone` start what users start.
+interpreter starts, or a framework is imported, selects another server. `tests/test_launchers.py` and the tests that
+run the command in a process of its own (`tests.command_line.tftune`) start what users start.
 """
 
 from __future__ import annotations
