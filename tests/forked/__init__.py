@@ -27,13 +27,13 @@ import pytest
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.paths import boot_arguments
 from tuner.trial import exporting, fresh
-from tuner.trial.forking import ForkedGuard
+from tuner.trial.forking import ForkedGuard, ServerLost
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.process import ChildProcess, PipeFds, StartProcess
 
 HERE = Path(__file__).parent
-MAX_SERVERS = 2  # each keeps an imported framework in memory, in each worker of pytest
+MAX_SERVERS = 3  # each keeps an imported framework in memory, in each worker of pytest
 HELLO_TIMEOUT_S = CODE_TIMEOUT_S = 180.0
 # What nothing reads before a worker runs.
 LATE = ("TFTUNE_", "TF_NUM_", "OMP_", "KMP_", "PYTEST_", "PWD", "OLDPWD", "COLUMNS", "LINES", "_")
@@ -108,6 +108,7 @@ def server_of(python: Path, framework: Path, env: Mapping[str, str]) -> Server:
                 _servers.pop(next(iter(_servers))).close()
             server = Server(python, framework, env)
         _servers[key] = server
+        server.refused  # noqa: B018  # it is up before another thread asks it
     return server
 
 
@@ -152,12 +153,19 @@ class SharedServer:
         self.refused = self._server.refused
 
     def fork(self, ends: PipeFds, request: Mapping[str, Any]) -> ForkedGuard:
-        """Start a worker with the target's environment and the setting's."""
-        return self._server.fork(ends, request["spec"], self._env | request["env"])
+        """Start a worker with the target's environment and the setting's; raises ServerLost if nobody is there."""
+        try:
+            return self._server.fork(ends, request["spec"], self._env | request["env"])
+        except ConnectionError as error:
+            raise ServerLost from error
 
     def ended(self) -> bool:
         """Return whether the server is gone."""
         return self._server.ended()
+
+    def end(self) -> str:
+        """Return how the server ended."""
+        return "has ended"
 
     def close(self) -> str:
         """Leave the server to others."""
