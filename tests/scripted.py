@@ -154,8 +154,12 @@ def finished(
         made.parent.mkdir(exist_ok=True)
         part = Path(tempfile.mkdtemp(dir=made.parent))
         launcher = noisy() if efficiency is None else noisy(rate=side_by_side(efficiency))
-        _, log = run(space, launcher, folder=part, budget=Budget(trials=trials), plan=Plan(n_groups=groups))
+        record, log = run(space, launcher, budget=Budget(trials=trials), plan=Plan(n_groups=groups))
         assert launcher.live == 0
+        file = open_storage(f"sqlite:///{part}/t.db", create=True)
+        assert file is not None
+        without_syncs(file)
+        optuna.copy_study(from_study_name="made", from_storage=record.study._storage, to_storage=file)
         (part / "log").write_bytes(pickle.dumps(log))
         try:
             part.rename(made)

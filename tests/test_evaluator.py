@@ -173,14 +173,14 @@ def test_the_noise_is_measured_first_and_kept(space: Space) -> None:
     assert noise.n_blocks >= 4
 
 
-def test_noise_is_told_of_and_leaves_the_margin_alone(tmp_path: Path, space: Space) -> None:
+def test_noise_is_told_of_and_leaves_the_margin_alone(space: Space) -> None:
     shaky = noisy(noise=0.16, process_noise=0.05)
-    record, _ = run(space, shaky, folder=tmp_path, budget=Budget(trials=5))
+    record, _ = run(space, shaky, budget=Budget(trials=5))
     document = describe_study(record)
     assert document.finals.margin == MARGIN == 0.02
     assert document.noise.floor > MARGIN
     assert "noisy" in [warning.code for warning in document.warnings]
-    chosen = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), new=True, plan=Plan(margin=0.1))[0]
+    chosen = run(space, noisy(), budget=Budget(trials=5), plan=Plan(margin=0.1))[0]
     assert describe_study(chosen).finals.margin == 0.1
 
 

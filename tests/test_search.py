@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve, subject
-from tests.scripted import BEST, Log, noisy, run, surface
+from tests.scripted import BEST, InMemory, Log, noisy, run, surface
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -137,12 +137,10 @@ def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, spa
     assert all(trial.setting in set(space.points) | set(baselines) for trial in record.trials())
 
 
-def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space: Space) -> None:
+def test_what_is_hinted_at_comes_right_after_the_baselines(space: Space) -> None:
     hint = next(point for point in reversed(space.points) if point not in space.baselines.values())
     sampler = LatticeSampler(space, seed=0, initial_design=[hint, *FRAMEWORK.initial_design(space)])
-    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
-    assert storage is not None
-    record = create_or_continue(storage, "made", sampler, new=False)
+    record = create_or_continue(InMemory(), "made", sampler, new=False)
     n = len(distinct(space.baselines.values()))
     Search(
         record=record,
