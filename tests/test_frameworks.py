@@ -30,6 +30,7 @@ from tuner.job.parsed import parse_request, space_file
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.agreement import deviation
+from tuner.plugins import Plugins
 from tuner.report.emit import Format, Ways, emit
 from tuner.space import space as spaces
 from tuner.space.carrier import Argument, Option, Streams
@@ -370,9 +371,10 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         entry_point = f"broken_{number} = broken_{number}:FRAMEWORK"
         (metadata / "entry_points.txt").write_text(f"[tftune.frameworks]\n{entry_point}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(registry._FRAMEWORKS.__dict__, "_places", raising=False)  # what is installed is looked up once
+    [plugins] = [each for each in vars(registry).values() if isinstance(each, Plugins)]
+    monkeypatch.delitem(vars(plugins), "_places", raising=False)  # what is installed is looked up once
     yield
-    registry._FRAMEWORKS.__dict__.pop("_places", None)
+    vars(plugins).pop("_places", None)
 
 
 @pytest.mark.usefixtures("broken")
