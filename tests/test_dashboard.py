@@ -37,7 +37,7 @@ def test_the_dashboard_shows_a_study_with_the_name_of_its_value(
     url = f"sqlite:///{tmp_path}/t.db"
     if is_imported:
         into = f"sqlite:///{tmp_path}/team.db"
-        assert [each.outcome for each in merge(url, into, waiting=print)] == ["new"]
+        assert [each.what for each in merge(url, into, waiting=print)] == ["new"]
         url = into
     [summary] = asked(url, "/api/studies")["study_summaries"]
     assert summary["study_name"] == record.name
