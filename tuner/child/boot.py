@@ -1,7 +1,7 @@
 """Run a module in any interpreter: boot.py FOLDER MODULE ARGUMENTS...
 
-FOLDER is this one, or that of a framework's own part. Both become packages under the name `tftune`, so that their
-modules can import each other while nothing of the tuner can be imported by, or clash with, what the target
+FOLDER is this one, or that of a framework's or a device's own part. All become packages under the name `tftune`, so
+that their modules can import each other while nothing of the tuner can be imported by, or clash with, what the target
 environment or the user's workload brings. A module of another package says `from tftune.child import effective`.
 """
 
@@ -11,7 +11,6 @@ import sys
 import types
 
 ROOT = "tftune"
-ELSEWHERE = "framework"
 
 
 def package(name: str, folder: str) -> None:
@@ -27,9 +26,10 @@ def mounted(folder: str) -> str:
     below = os.path.relpath(os.path.realpath(folder), top)
     if below.split(os.sep)[0] != os.pardir:
         return ".".join([ROOT, *below.split(os.sep)])
-    name = "%s.%s" % (ROOT, ELSEWHERE)
+    folder = os.path.realpath(folder)  # a framework and a device may be of two packages
+    name = "%s.%s" % (ROOT, "".join(letter if letter.isalnum() else "_" for letter in folder))
     if name not in sys.modules:
-        package(name, os.path.realpath(folder))
+        package(name, folder)
     return name
 
 
