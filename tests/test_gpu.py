@@ -26,8 +26,17 @@ from tests.conftest import QUIET, Call, Card
 from tests.frameworks import MADE_MACHINE, STOCK
 from tests.gpu import report
 from tuner.deploy.program import copies
-from tuner.devices.gpu import Gpu, GpuWatch, chosen, device_conditions, places, visible_of
-from tuner.devices.nvml import GpuFacts, GpuProcess, GpuState, NvmlUnavailable, Problem, Throttle, throttles
+from tuner.devices.gpu import (
+    GpuFacts,
+    GpuProcess,
+    GpuState,
+    GpuUnreadable,
+    GpuWatch,
+    Problem,
+    Throttle,
+    device_conditions,
+)
+from tuner.devices.nvidia.device import NvidiaGpu, throttles
 from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK, why_no_gpu
@@ -62,7 +71,7 @@ CARD = GpuFacts(
     model="NVIDIA Fake 100",
     memory_bytes=80 << 30,
     driver="570.00",
-    cuda="12.8",
+    versions={"cuda": "12.8"},
     capability="9.0",
     power_limit_w=700.0,
     max_clock_mhz=1980,
@@ -84,7 +93,7 @@ IDLE = GpuState(
 class FakeReader:
     """A reader that tells what it is made of; `lost` is raised in the place of a state."""
 
-    def __init__(self, cards: list[GpuFacts], *states: GpuState, lost: NvmlUnavailable | None = None) -> None:
+    def __init__(self, cards: list[GpuFacts], *states: GpuState, lost: GpuUnreadable | None = None) -> None:
         self.cards = cards
         self.states = list(states or (IDLE,))
         self.lost = lost
@@ -107,6 +116,12 @@ class FakeReader:
         return 300.0 * self.n_looks
 
 
+def gpu_of(cards: list[GpuFacts], place: str = "", visible: str | None = None) -> NvidiaGpu:
+    """Return the device at a place, among cards that are there."""
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    return NvidiaGpu(place, reader=FakeReader(cards), env=env)
+
+
 @pytest.mark.parametrize(
     ("place", "visible", "uuid"),
     [
@@ -119,7 +134,7 @@ class FakeReader:
     ],
 )
 def test_a_place_names_a_card_of_those_that_are_visible(place: str, visible: str | None, uuid: str) -> None:
-    assert chosen([CARD, OTHER], place, visible).uuid == uuid
+    assert gpu_of([CARD, OTHER], place, visible).facts.uuid == uuid
 
 
 @pytest.mark.parametrize(
@@ -145,40 +160,41 @@ def test_what_names_no_card_says_what_there_is(
     cards: list[GpuFacts], place: str, visible: str | None, found: str
 ) -> None:
     with pytest.raises(BadInputError) as error:
-        chosen(cards, place, visible)
+        gpu_of(cards, place, visible).check()
     assert found in str(error.value)
 
 
 def test_a_slice_is_named_by_two_numbers_or_by_its_own() -> None:
     cards = [SPLIT, *SLICES]
-    assert chosen(cards, "0:2", None) == chosen(cards, "MIG-2", None) == SLICES[1]
-    assert visible_of(cards, "MIG-0,7,MIG-2") == SLICES[:1]  # what stands behind an invalid one is hidden
+    assert gpu_of(cards, "0:2").facts == gpu_of(cards, "MIG-2").facts == SLICES[1]
+    # What stands behind an invalid one is hidden.
+    assert gpu_of(cards, visible="MIG-0,7,MIG-2").seen_of(cards) == SLICES[:1]
 
 
 def test_what_inspect_calls_a_gpu_is_what_device_takes() -> None:
     gpus_here = [SPLIT, *SLICES, OTHER]
-    assert places(gpus_here, None) == {
+    assert gpu_of(gpus_here).places(gpus_here) == {
         CARD.uuid: "gpu:0",
         "MIG-0": "gpu:0:0",
         "MIG-2": "gpu:0:2",
         OTHER.uuid: "gpu:1",
     }
-    assert places(gpus_here, "1,MIG-2") == {OTHER.uuid: "gpu:0", "MIG-2": "gpu:1"}
+    assert gpu_of(gpus_here, visible="1,MIG-2").places(gpus_here) == {OTHER.uuid: "gpu:0", "MIG-2": "gpu:1"}
     for visible in (None, "1", "MIG-2,1"):
-        for uuid, name in places(gpus_here, visible).items():
+        for uuid, name in gpu_of(gpus_here, visible=visible).places(gpus_here).items():
             if uuid != SPLIT.uuid:
-                assert chosen(gpus_here, name.removeprefix("gpu:"), visible).uuid == uuid
+                assert gpu_of(gpus_here, name.removeprefix("gpu:"), visible).facts.uuid == uuid
 
 
 def test_a_trial_sees_its_card_alone_by_its_full_name() -> None:
-    device = Gpu("1", reader=FakeReader([CARD, OTHER]), env={"CUDA_VISIBLE_DEVICES": "1,0"})
+    device = NvidiaGpu("1", reader=FakeReader([CARD, OTHER]), env={"CUDA_VISIBLE_DEVICES": "1,0"})
     assert device.environment() == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-aaaa1111"}
     assert device.describe() == {"name": "gpu:1", **CARD.to_dict()}
 
 
 def test_two_cards_of_one_kind_are_one_study_and_another_driver_is_another() -> None:
     def identity(card: GpuFacts) -> list[object]:
-        return Gpu(reader=FakeReader([card]), env={}).identity()
+        return NvidiaGpu(reader=FakeReader([card]), env={}).identity()
 
     assert identity(CARD) == identity(dataclasses.replace(CARD, uuid="GPU-b", index=3))
     assert identity(CARD) != identity(dataclasses.replace(CARD, driver="580.1"))
@@ -194,7 +210,7 @@ def test_two_cards_of_one_kind_are_one_study_and_another_driver_is_another() -> 
     ],
 )
 def test_why_no_card_can_be_used_is_one_line(problem: Problem, text: str, advice: str) -> None:
-    device = Gpu(reader=FakeReader([], lost=NvmlUnavailable(problem, text)), env={})
+    device = NvidiaGpu(reader=FakeReader([], lost=GpuUnreadable(problem, text)), env={})
     with pytest.raises(BadInputError) as error:
         device.check()
     assert error.value.message == f"cannot use --device gpu: {text}"
@@ -204,14 +220,14 @@ def test_why_no_card_can_be_used_is_one_line(problem: Problem, text: str, advice
 def test_a_busy_card_is_refused_by_the_name_of_who_uses_it() -> None:
     used = dataclasses.replace(IDLE, processes=(GpuProcess(pid=4242, name="trainer", memory_bytes=3 << 30),))
     with pytest.raises(BadInputError) as error:
-        Gpu(reader=FakeReader([CARD], used), env={}).check_idle()
+        NvidiaGpu(reader=FakeReader([CARD], used), env={}).check_idle()
     assert "gpu (NVIDIA Fake 100) is in use by trainer (process 4242, 3.0 GiB)" in str(error.value)
-    Gpu(reader=FakeReader([CARD]), env={}).check_idle()
+    NvidiaGpu(reader=FakeReader([CARD]), env={}).check_idle()
     own = dataclasses.replace(IDLE, processes=(GpuProcess(pid=os.getpid(), name="tftune", memory_bytes=None),))
-    Gpu(reader=FakeReader([CARD], own), env={}).check_idle()
+    NvidiaGpu(reader=FakeReader([CARD], own), env={}).check_idle()
     hidden = dataclasses.replace(IDLE, used_bytes=12 << 30)
     with pytest.raises(BadInputError, match="a program that cannot be seen from here holds 12"):
-        Gpu(reader=FakeReader([CARD], hidden), env={}).check_idle()
+        NvidiaGpu(reader=FakeReader([CARD], hidden), env={}).check_idle()
 
 
 def test_throttling_power_and_strangers_are_in_the_conditions_and_warned_of() -> None:
@@ -239,14 +255,14 @@ def test_a_watch_looks_while_something_runs_and_ends_where_the_driver_does(monke
     assert (conditions.device.n_looks >= 3, conditions.device.lost) == (True, "")
     assert conditions.to_dict()["device"]["power_w"] == 300.0
     assert conditions.device.foreign == ("init (process 1)",)
-    lost = FakeReader([CARD], lost=NvmlUnavailable(Problem.LOST, "GPU is lost"))
+    lost = FakeReader([CARD], lost=GpuUnreadable(Problem.LOST, "GPU is lost"))
     watch = GpuWatch(MADE_MACHINE, CARD.uuid, lost)
     while not lost.n_looks:
         pass
     after = watch.conditions().device
     assert after is not None
     assert (after.n_looks, after.lost) == (0, "GPU is lost")
-    device = Gpu(reader=lost, env={})
+    device = NvidiaGpu(reader=lost, env={})
     assert (device.free_memory_bytes(), device.energy_j()) == (None, None)
 
 
@@ -513,7 +529,7 @@ def test_why_tensorflow_sees_no_gpu(facts: dict[str, Any], reason: str) -> None:
 
 def test_a_build_without_cuda_is_not_even_started() -> None:
     with pytest.raises(BadInputError, match="TensorFlow sees no GPU: it was built without CUDA"):
-        FRAMEWORK.seen_devices(Path(sys.executable), {}, dataclasses.replace(STOCK, cuda=None), "gpu")
+        FRAMEWORK.seen_devices(Path(sys.executable), {}, dataclasses.replace(STOCK, cuda=None), NvidiaGpu())
 
 
 # --- the command line

@@ -75,6 +75,7 @@ def test_no_files_import_each_other() -> None:
 
 FRAMEWORKS = {
     "tuner": set(),  # what all frameworks share
+    "nvidia": set(),
     "tensorflow": {"tensorflow", "h5py"},  # the last comes with Keras, and is asked only if it is there
     "openvino": {"openvino"},
     "tensorrt": {"tensorrt", "onnx"},
@@ -118,6 +119,16 @@ def test_only_the_command_line_and_what_is_drawn_for_it_knows_a_console() -> Non
         imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
         assert not {name for name in imported if name.partition(".")[0] in ("rich", "typer")}, path
         assert not [node for node in nodes if isinstance(node, ast.Name) and node.id == "print"], path
+
+
+def test_the_words_of_a_maker_of_gpus_stand_where_the_maker_is() -> None:
+    """And in frameworks that compute on its GPUs alone; whatever else wants them asks the device."""
+    words = re.compile(r"CUDA_VISIBLE_DEVICES|NVIDIA_|nvidia\.com|nvidia-smi|nvml|\bMIG\b", re.IGNORECASE)
+    for path in (ROOT / "tuner").rglob("*.*"):
+        room, *inside = path.relative_to(ROOT / "tuner").parts
+        if room == "frameworks" or (room, inside[:1]) == ("devices", ["nvidia"]) or path.suffix not in (".py", ".toml"):
+            continue
+        assert not words.findall(path.read_text()), path
 
 
 def test_what_measures_reads_no_clock_that_may_jump() -> None:

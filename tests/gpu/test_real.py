@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tuner.devices.gpu import Gpu
-from tuner.devices.nvml import NVML, NvmlUnavailable
+from tuner.devices.gpu import GpuUnreadable
+from tuner.devices.nvidia.device import NVML, NvidiaGpu
 
 PYTHON = os.environ.get("TFTUNE_GPU_PYTHON", sys.executable)
 
@@ -26,7 +26,7 @@ def has_gpu() -> bool:
     """Return whether NVIDIA's driver tells of a GPU."""
     try:
         return bool(NVML.gpus())
-    except NvmlUnavailable:
+    except GpuUnreadable:
         return False
 
 
@@ -60,7 +60,7 @@ def test_tensorflow_sees_the_card_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_counter_of_energy_moves_with_the_power() -> None:
-    device = Gpu()
+    device = NvidiaGpu()
     assert device.why_no_energy() is None
     before, began = device.energy_j(), time.monotonic()
     time.sleep(2.0)
@@ -84,7 +84,7 @@ def test_a_search_runs_on_the_card(feed: str, tmp_path: Path) -> None:
 
 def test_memory_that_runs_out_is_a_status(tmp_path: Path) -> None:
     """VGG-19's first layers hold some 40 MB for each image: what is twice the memory is too large on any GPU."""
-    too_large = 1 << math.ceil(math.log2(2 * Gpu().facts.memory_bytes / 40e6))
+    too_large = 1 << math.ceil(math.log2(2 * NvidiaGpu().facts.memory_bytes / 40e6))
     words = [
         "search",
         "vgg19",

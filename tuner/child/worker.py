@@ -55,14 +55,8 @@ STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 ONE_STEP_S = 1e-9  # of a slice of one step
 
-# What CUDA and its libraries, and C++, call it, in exceptions that have no name for it.
-OUT_OF_MEMORY_CODES = (
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "RESOURCE_EXHAUSTED",
-    "std::bad_alloc",
-)
+# What XLA and C++ call it, in exceptions that have no name for it; a device's libraries have codes of their own.
+OUT_OF_MEMORY_CODES = ("RESOURCE_EXHAUSTED", "std::bad_alloc")
 
 Report = Dict[str, Any]
 Arrays = Dict[str, Any]
@@ -218,11 +212,13 @@ def settled(windows: list[list[Report]]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = ()) -> Report:
+def failure(
+    error: BaseException, workload: str, out_of_memory: Iterable[str] = (), codes: Iterable[str] = ()
+) -> Report:
     """Return the report of an exception, with the line of the workload that it came from.
 
-    `out_of_memory` are the framework's own names of exceptions that tell of that. Its traceback goes to stderr, which
-    is kept.
+    `out_of_memory` are the framework's own names of exceptions that tell of that, `codes` what the device's libraries
+    say. Its traceback goes to stderr, which is kept.
     """
     traceback.print_exc()
     kinds = {"MemoryError": "oom", "InvalidOutputError": "invalid", **dict.fromkeys(out_of_memory, "oom")}
@@ -230,7 +226,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
     error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
     error_text = BOILERPLATE.sub(" ", error_text)
-    if any(code in error_text for code in OUT_OF_MEMORY_CODES):
+    if any(code in error_text for code in (*OUT_OF_MEMORY_CODES, *codes)):
         kinds[name] = "oom"
     message = inputs.shortened(error_text, MAX_MESSAGE)
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
@@ -352,7 +348,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         else:
             serve(spec, commands, send)
     except BaseException as error:
-        send(failure(error, spec["workload"], out_of_memory))
+        send(failure(error, spec["workload"], out_of_memory, spec.get("out_of_memory", ())))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # skip the framework's slow shutdown

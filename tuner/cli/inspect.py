@@ -90,11 +90,12 @@ def _look(subject: Subject, *, json_: bool) -> None:
     from tuner.report import inspection, terminal
     from tuner.result.inspection import InspectionResult
 
-    gpus, why_no_gpu = inspection.describe_gpus()
+    found, why_no_gpu = inspection.found_gpus()
     if json_:
+        gpus = inspection.gpu_results(found)
         show_json(InspectionResult(**structs.asdict(subject), gpus=gpus, why_no_gpu=why_no_gpu))
     else:
-        host = [terminal.host(subject), "", inspection.gpus(gpus, why_no_gpu)]
+        host = [terminal.host(subject), "", inspection.gpus(found, why_no_gpu)]
         show(*host, "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 

@@ -249,7 +249,7 @@ MODEL_WORDS: Mapping[str, Any] = {
         str,
         of_workload(
             "--device cpu|gpu[:N]",
-            "Device: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or a plugin's.",
+            "Device: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or a plugin's.",
             complete_device,
         ),
     ],

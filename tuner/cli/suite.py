@@ -57,7 +57,7 @@ EPILOG = examples(
         str,
         other(
             "--device cpu|gpu[:N]",
-            "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
+            "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or one from an installed plugin.",
             complete_device,
         ),
     ],

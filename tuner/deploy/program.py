@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 
 from tuner import inherited
 from tuner.child.guard import default_signals
-from tuner.devices.gpu import VISIBLE
+from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
 from tuner.machine.cgroup import read_limits
@@ -167,7 +167,8 @@ def _own_env(part: Deployment) -> dict[str, str]:
 
 def _gpu_env(deployment: Deployment) -> dict[str, str]:
     """Return what shows a program its GPU; nothing where a scheduler or the user has said already which it may see."""
-    return {} if VISIBLE in inherited.environment() else deployment.gpu_env
+    is_shown = devices.named(deployment.device).visible in inherited.environment()
+    return {} if is_shown else deployment.gpu_env
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.devices import device
+from tuner.devices import device, registry
 from tuner.machine.rapl import Rapl
 
 
@@ -15,8 +15,8 @@ class Cpu(device.Device):
         self._rapl = Rapl()
 
     def environment(self) -> dict[str, str]:
-        """Return what hides GPUs: a build that can use one must not take the work away."""
-        return {"CUDA_VISIBLE_DEVICES": "-1"}
+        """Return what hides all others: a build that can use a GPU must not give it the work."""
+        return registry.hiding()
 
     def identity(self) -> list[object]:
         """Return nothing: the machine's identity has it."""

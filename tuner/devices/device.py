@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,22 @@ from tuner.paths import CHILD
 HOST, DEVICE = "host", "device"
 FEEDS = (HOST, DEVICE)
 """Where the inputs of a step are on a device of its own: copied there in each step, as served, or there already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """How a container is given a device, in the words of what starts it.
+
+    `docker` are options of `docker run`, `compose` the lines of a service, and `kubernetes` is the resource that a
+    node has of it, with what else is to be said of that in `note`. `env` are variables for where Docker and Compose
+    hand over more than this one.
+    """
+
+    docker: str
+    compose: tuple[str, ...]
+    kubernetes: str
+    note: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class Device(ABC):
@@ -31,6 +49,16 @@ class Device(ABC):
     child: Path = CHILD / "cpu.py"
     timing_prefixes: tuple[str, ...] = ()
     """How variables begin that change timings on it, whatever the framework."""
+    maker: str = ""
+    """Who makes it, where frameworks and knobs may serve the devices of one maker alone."""
+    visible: str = ""
+    """The variable that lists which of them a process sees, where -1 hides them all; "" where there is none."""
+    out_of_memory: tuple[str, ...] = ()
+    """What its libraries say, in exceptions that have no name for it, where its memory is full."""
+    advice: Mapping[str, str] = {}  # not changed
+    """What its own tools can do about a warning, by the code of that."""
+    profiling: str = ""
+    """What its maker calls it where a user may not profile kernels."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
@@ -54,11 +82,20 @@ class Device(ABC):
         """Return it as plain data, with its name."""
         return {"name": self.name}
 
-    def has_tf32(self) -> bool:
-        """Return whether it has products of factors that are rounded to TF32, which frameworks use unless told not to.
+    def lines(self, described: Mapping[str, Any]) -> list[str]:
+        """Return what `describe` has told of it, here or elsewhere, in a few lines for people."""
+        return [described["name"]]
 
-        Only NVIDIA's GPUs have them, from compute capability 8.0 on.
-        """
+    def showing(self, place: str) -> dict[str, str]:
+        """Return the variables by which a program sees the one at a place, as a `Deployment` has it, and no other."""
+        return {self.visible: place} if self.visible else {}
+
+    def container(self, place: str) -> Container:
+        """Return how a container is given the one at a place; asked only of devices that `describe` an `index`."""
+        raise NotImplementedError
+
+    def has_tf32(self) -> bool:
+        """Return whether it has products of factors that are rounded to TF32, which frameworks use unless told not."""
         return False
 
     def watch(self, machine: Machine) -> Watch:

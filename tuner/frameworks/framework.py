@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from tuner.devices.device import Device
 from tuner.errors import BadInputError, NoModeError
 from tuner.frameworks.step import StepParts
 from tuner.machine.host import Machine
@@ -82,6 +83,8 @@ class Framework(ABC):
     executions: tuple[Execution, ...] = (Execution.GRAPH,)
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that it can use."""
+    makers: tuple[str, ...] = ()
+    """Who makes the devices of their own that it can use; anybody if none is named."""
     server_flags: Mapping[str, str] = {}  # not changed
     """Flags of the framework's own model server, by the variable whose place each takes."""
     calls: Mapping[str, str] = {}  # not changed
@@ -187,8 +190,20 @@ class Framework(ABC):
         """Return variables that trials need on a kind of device, and that make libraries tell what they do."""
         return {}
 
-    def seen_devices(self, python: Path, env: Mapping[str, str], build: Build, device: str) -> tuple[str, ...]:
-        """Return the devices of a kind that it sees in an interpreter, by its own names; none where it is the CPU.
+    def runs_on(self, device: Device) -> bool:
+        """Return whether it can use a device like one."""
+        return device.kind in self.devices and (not self.makers or device.maker in ("", *self.makers))
+
+    def check_device(self, device: Device) -> None:
+        """Raise BadInputError where it cannot use a device."""
+        if not self.runs_on(device):
+            raise BadInputError(
+                f"{self.title} cannot run on {device.name}",
+                f"expected --device {' or '.join(self.devices)}, or another --framework",
+            )
+
+    def seen_devices(self, python: Path, env: Mapping[str, str], build: Build, device: Device) -> tuple[str, ...]:
+        """Return the devices like one that it sees in an interpreter, by its own names; none where it is the CPU.
 
         Raises BadInputError that explains why it sees none.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import convert
@@ -67,6 +67,7 @@ def calibrate(request: NoiseRequest, events: NoiseEvents) -> NoiseReport:
         conditions=conditions,
         inputs=job.inputs,
         input_warnings=job.input_warnings,
+        device_advice=job.device.advice,
     )
 
 
@@ -82,6 +83,7 @@ def noise_report(
     conditions: Conditions,
     inputs: tuple[InputFacts, ...] = (),
     input_warnings: Sequence[MeasurementWarning] = (),
+    device_advice: Mapping[str, str] | None = None,
 ) -> NoiseReport:
     """Return what pairs of new processes of one setting show: the noise, and what finals of the default budget can.
 
@@ -109,7 +111,7 @@ def noise_report(
         detectable=noise.detectable_gain(rounds=TYPICAL_ROUNDS, slices=slices, margin=MARGIN),
         inputs=inputs,
         conditions=convert(conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+        warnings=tuple(WarningResult.of(warning, device_advice) for warning in warnings),
         timed_s=round(sum(pair.timed_s for pair in pairs), 3),
     )
 

@@ -5,7 +5,7 @@ Both are finals of two: rounds of new processes, each process timed in turns wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -180,6 +180,7 @@ class Comparison:
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
     input_warnings: Sequence[MeasurementWarning] = ()
+    device_advice: Mapping[str, str] = field(default_factory=dict)
     began: str = field(default_factory=now)
 
     def to_dict(self) -> dict[str, object]:
@@ -268,6 +269,7 @@ def measure(
         hints={name: text for name in (A, B) if (text := finals.hint(sequential_test.rounds, (name,)))},
         inputs=job.inputs,
         input_warnings=job.input_warnings,
+        device_advice=job.device.advice,
     )
 
 
@@ -350,7 +352,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         },
         inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+        warnings=tuple(WarningResult.of(warning, comparison.device_advice) for warning in warnings),
     )
 
 

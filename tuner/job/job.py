@@ -44,7 +44,6 @@ from tuner.workload import pyfile
 from tuner.workload.feed import InputFacts, made_otherwise
 from tuner.workload.workload import Execution, Kind, Workload
 
-HOST_ONLY = cpu.DEVICE.environment()
 """What lets a process see no device but the CPU."""
 
 
@@ -185,6 +184,7 @@ class Job:
             folder=self.workload.path,
             deadline_s=self.deadline_s,
             energy_j=self.energy_j,
+            out_of_memory=self.device.out_of_memory,
             see_pinned=lambda pinned, deployment: self.seen.see(pinned, deployment, self.machine),
         )
         run = command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
@@ -205,7 +205,11 @@ class Job:
         before each that is written.
         """
         write = functools.partial(
-            export, python=self.python, env=self.env | HOST_ONLY, deadline_s=self.export_deadline_s, notify=notify
+            export,
+            python=self.python,
+            env=self.env | cpu.DEVICE.environment(),
+            deadline_s=self.export_deadline_s,
+            notify=notify,
         )
         folders = [write(model, self.framework, self.build) for model in self.models]
         for model, folder in zip(self.models, folders, strict=True):
@@ -246,6 +250,7 @@ class Job:
             python=self.python,
             framework=self.framework.child,
             device=self.device.child,
+            out_of_memory=self.device.out_of_memory,
             feed=self.feed,
             energy_j=self.energy_j,
             base_env=self.env,
@@ -296,9 +301,9 @@ def prepare(checked: ParsedRequest) -> Job:
     framework = checked.framework
     env, ignored = trial_environment(framework, checked.device)
     _check_preload(env)
-    build = _probe(checked, env | HOST_ONLY)
+    build = _probe(checked, env | cpu.DEVICE.environment())
     env |= framework.environment(build, checked.device.kind)
-    seen_devices = framework.seen_devices(checked.python, env, build, checked.device.kind)
+    seen_devices = framework.seen_devices(checked.python, env, build, checked.device)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     job = Job(
         python=checked.python,

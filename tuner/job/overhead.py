@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tuner.devices.device import Device
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
@@ -333,16 +334,17 @@ def traced_overhead(process: ChildProcess, step_s: float, job: Job, *, n_rounds:
     """
     n_steps = min(_MOST_STEPS, max(1, round(_TRACED_S / step_s)))
     told = process.timeline(n_steps, 1 if step_s > _LONG_STEP_S else n_rounds)
-    return overhead_told(told, job.framework, on_gpu=job.device.kind != CPU)
+    return overhead_told(told, job.framework, job.device)
 
 
-def overhead_told(told: Mapping[str, Any], framework: Framework, *, on_gpu: bool) -> Overhead:
+def overhead_told(told: Mapping[str, Any], framework: Framework, device: Device) -> Overhead:
     """Return the overhead of the steps that a child tells of; raises BadInputError where nothing of a GPU is in it."""
+    on_gpu = device.kind != CPU
     blocks = framework.steps_of(told, on_gpu=on_gpu)
     if on_gpu and not any(step.operators_s for block in blocks for step in block):
         raise BadInputError(
             f"{framework.title}'s profiler saw no kernel on the GPU",
-            "see whether this user may profile it: NVIDIA calls the lack of that right ERR_NVGPUCTRPERM",
+            ": ".join(filter(None, ("see whether this user may profile it", device.profiling))),
         )
     return overhead_of(blocks, plain_s=told["plain_s"], traced_s=told["traced_s"])
 

@@ -154,11 +154,7 @@ def find_workload(spec: WorkloadSpec) -> tuple[Framework, Workload]:
 def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
     """Return the device that was asked for; raises BadInputError where the framework cannot use it."""
     device = devices.find(spec.device)
-    if device.kind not in framework.devices:
-        raise BadInputError(
-            f"{framework.title} cannot run on {device.name}",
-            f"expected --device {' or '.join(framework.devices)}, or another --framework",
-        )
+    framework.check_device(device)
     return device
 
 

@@ -43,8 +43,8 @@ def make(
 ) -> RuleSet:
     """Distil the rules of a storage for a kind of device; raises BadInputError where there is nothing to learn from."""
     selection.check()
-    if device not in devices.names():
-        raise unknown_name("kind of device", device, devices.names())
+    if device not in devices.kinds():
+        raise unknown_name("kind of device", device, devices.kinds())
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no studies in {storage_url}", _NEVER)

@@ -42,6 +42,7 @@ def space_of(
         with_groups=checked.with_groups and _may_be_several(checked),
         unavailable={**unavailable, **_concurrency_unavailable(checked), **_numerics_unavailable(checked)},
         device=checked.device.kind,
+        maker=checked.device.maker,
     )
 
 
@@ -61,9 +62,8 @@ def _numerics_unavailable(checked: ParsedRequest) -> dict[str, str]:
     """Return why knobs that compute in another precision stay out; raises BadInputError where one is asked for."""
     if checked.may_change_numerics:
         return {}
-    kind = checked.device.kind
-    knobs = checked.catalogue.knobs
-    names = [name for name, knob in knobs.items() if knob.changes_numerics and kind in (knob.devices or (kind,))]
+    on, knobs = (checked.device.kind, checked.device.maker), checked.catalogue.knobs
+    names = [name for name, knob in knobs.items() if knob.changes_numerics and knob.why_not_on(*on) is None]
     pinned = next((name for name in names if name in checked.pins), None)
     if pinned is not None:
         raise BadInputError(

@@ -66,9 +66,7 @@ class Objective(StrEnum):
             return math.log(n_steps * batch_size / elapsed_s)
         if self is Objective.ENERGY:
             if slice_.energy_j is None or slice_.energy_j <= 0:
-                raise TunerError(
-                    "the energy of a slice is not known", "the meter did not move, or is gone: see what nvidia-smi says"
-                )
+                raise TunerError("the energy of a slice is not known", "the meter did not move, or is gone: see dmesg")
             return math.log(slice_.n_steps * batch_size / slice_.energy_j)
         if self is Objective.LATENCY:
             return -math.log(statistics.median(slice_.step_s))

@@ -109,7 +109,7 @@ ADVICE = {
     "NAME=100,batch,80",
     Code.BATCH_SIZES: "leave the others out of --batch-size",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
-    "that it can hold (nvidia-smi -lgc)",
+    "that it can hold",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
     Code.GPU_LOST: "see dmesg for what the driver says, and measure again",
 }

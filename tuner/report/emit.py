@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from tuner.devices import registry as devices
+from tuner.devices.device import Container
 from tuner.errors import BadInputError
 from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import parse_list
@@ -144,8 +146,10 @@ def emit(
     if deployment.name and format_ is not Format.JSON:
         deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
     notes = [title, *facts, *([better] if better else []), *_notes(deployment, is_best=not better)]
-    if deployment.gpu is not None and format_ not in _OWN_GPU_WORDS:
-        deployment = replace(deployment, env={**deployment.gpu_env, **deployment.env})
+    given = None if deployment.gpu is None else devices.named(deployment.device).container(deployment.gpu)
+    if given is not None and format_ not in (Format.K8S, Format.JSON):
+        env = given.env if format_ in (Format.DOCKER, Format.COMPOSE) else deployment.gpu_env
+        deployment = replace(deployment, env={**env, **deployment.env})
     if format_ is Format.PYTHON:
         return _python(deployment, notes, ways)
     options = [option_note(name, value) for name, value in deployment.options.items()]
@@ -154,12 +158,8 @@ def emit(
     if options:
         options.append("For the code that makes such a session, use --format python.")
     if format_ is Format.K8S:
-        return _k8s(deployment, notes + options, limit, cpu_limited)
-    return _WRITERS[format_](deployment, notes + options, limit)
-
-
-_OWN_GPU_WORDS = frozenset({Format.DOCKER, Format.COMPOSE, Format.K8S, Format.JSON})
-"""Formats that say which GPU a program has in words of their own: inside of a container it is the only one."""
+        return _k8s(deployment, notes + options, limit, given, cpu_limited)
+    return _WRITERS[format_](deployment, notes + options, limit, given)
 
 
 def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
@@ -268,7 +268,7 @@ def _commented(notes: list[str], lines: list[str]) -> str:
     return "\n".join([f"# {' '.join(note.split())}" for note in notes] + lines) + "\n"
 
 
-def _sh(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
+def _sh(deployment: Deployment, notes: list[str], *_: object) -> str:
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
     if deployment.cpu_sets:
@@ -277,7 +277,7 @@ def _sh(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
     return _commented(notes, lines)
 
 
-def _dotenv(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
+def _dotenv(deployment: Deployment, notes: list[str], *_: object) -> str:
     """Single quotes where a value has characters that readers of the format take differently."""
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [
@@ -291,19 +291,19 @@ def _single(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _docker(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
+def _docker(deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None) -> str:
     notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
     options = limit.docker_options(deployment)
     if options:
         which = "Each container" if deployment.processes > 1 else "The container"
         notes.append(f"{which} needs no more than was measured: docker run {' '.join(options)}")
-    if deployment.gpu is not None:
-        notes.append(f"Give it its GPU, by its number there or here: docker run --gpus device={deployment.gpu}")
+    if given is not None:
+        notes.append(f"Give it its GPU, by its number there or here: docker run {given.docker}")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
 
-def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
+def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None = None) -> str:
     """A service for each process; a `$` begins a variable in such a file and is doubled."""
     lines = ["services:"]
     for number, share in enumerate(limit.cpus_each(deployment)):
@@ -314,19 +314,10 @@ def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
         lines += [f"  {name}:", "    image: YOUR_IMAGE"]
         lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
         lines += [] if limit.quota is None else [f"    cpus: {share:g}"]
-        lines += [] if deployment.gpu is None else _compose_gpu(deployment.gpu)
+        lines += [] if given is None else [f"    {line}" for line in given.compose]
         lines += ["    environment:"] if env else []
         lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
     return _commented(notes, lines)
-
-
-def _compose_gpu(gpu: str) -> list[str]:
-    return [
-        "    deploy:",
-        "      resources:",
-        "        reservations:",
-        f"          devices: [{{driver: nvidia, device_ids: [{json.dumps(gpu)}], capabilities: [gpu]}}]",
-    ]
 
 
 def _double(value: str, *, escape_dollar: bool = False) -> str:
@@ -334,7 +325,9 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
 
 
-def _k8s(deployment: Deployment, notes: list[str], limit: CpuLimit, cpu_limited: Collection[str]) -> str:
+def _k8s(
+    deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None, cpu_limited: Collection[str]
+) -> str:
     """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands.
 
     What is to be the number of CPUs is taken from the container's limit (rounded up), so that it follows a change of
@@ -361,11 +354,8 @@ def _k8s(deployment: Deployment, notes: list[str], limit: CpuLimit, cpu_limited:
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
         nodes = ", on nodes whose CPU manager is static" if n_cpus == int(n_cpus or 0) else ""
         notes = [*notes, f"A pod each: a StatefulSet with replicas: {deployment.processes}{nodes}."]
-    if deployment.gpu is not None and deployment.gpu.startswith("MIG-"):
-        notes = [*notes, "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb."]
-    # NVIDIA's device plugin chooses the GPU; a node with other GPUs than what was measured needs a nodeSelector.
-    resource = "YOUR_MIG_RESOURCE" if (deployment.gpu or "").startswith("MIG-") else "nvidia.com/gpu"
-    gpu = "" if deployment.gpu is None else f", {resource}: 1"
+    notes = [*notes, given.note] if given is not None and given.note else notes
+    gpu = "" if given is None else f", {given.kubernetes}: 1"
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]
@@ -375,7 +365,7 @@ def _k8s(deployment: Deployment, notes: list[str], limit: CpuLimit, cpu_limited:
     return _commented(notes, lines)
 
 
-def _systemd(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
+def _systemd(deployment: Deployment, notes: list[str], limit: CpuLimit, _: Container | None) -> str:
     """`Environment=` lines; % begins a specifier there and is doubled. Of several processes a whole template unit."""
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
     if limit.quota is not None:
@@ -446,7 +436,7 @@ def _json(deployment: Deployment, *_: object) -> str:  # which has no comments
     return json.dumps(deployment.to_dict(), indent=2) + "\n"
 
 
-_WRITERS: dict[Format, Callable[[Deployment, list[str], CpuLimit], str]] = {
+_WRITERS: dict[Format, Callable[[Deployment, list[str], CpuLimit, Container | None], str]] = {
     Format.SH: _sh,
     Format.DOTENV: _dotenv,
     Format.DOCKER: _docker,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import UNSET
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.devices.gpu import VISIBLE, places, survey
+from tuner.devices import registry as devices
+from tuner.devices.gpu import Gpu, GpuFacts, GpuState
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
@@ -18,23 +19,35 @@ from tuner.report.layout import table
 from tuner.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
 
 _GIB = 1024**3
+FoundGpu = tuple[Gpu, str | None, GpuFacts, GpuState]
+"""The device of its maker, what `--device` calls it if it is visible, the GPU, and how it is now."""
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
-def describe_gpus() -> tuple[tuple[GpuResult, ...], str]:
-    """Return the GPUs of this host, and why there is none."""
-    surveyed, reason = survey()
-    names = places([gpu for gpu, _ in surveyed], os.environ.get(VISIBLE))
+def found_gpus() -> tuple[list[FoundGpu], str]:
+    """Return the GPUs of this host with the words of their makers, and why there is none."""
+    found: list[FoundGpu] = []
+    reasons = []
+    for device in devices.all_devices():
+        if isinstance(device, Gpu):
+            seen, reason = device.survey()
+            found += [(device, *each) for each in seen]
+            reasons += [reason] if reason else []
+    return found, "" if found else "; ".join(reasons)
+
+
+def gpu_results(found: Sequence[FoundGpu]) -> tuple[GpuResult, ...]:
+    """Return GPUs as they are published."""
     results = [
         GpuResult(
-            device=names.get(gpu.uuid),
+            device=name,
             number=gpu.index,
             model=gpu.model,
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
             free_bytes=state.free_bytes,
             driver=gpu.driver,
-            cuda=gpu.cuda,
+            cuda=gpu.versions.get("cuda", UNSET),
             capability=gpu.capability,
             power_limit_w=gpu.power_limit_w,
             power_w=state.power_w,
@@ -45,20 +58,22 @@ def describe_gpus() -> tuple[tuple[GpuResult, ...], str]:
             throttle=tuple(map(str, state.throttle)),
             processes=tuple(process.text for process in state.processes),
         )
-        for gpu, state in surveyed
+        for _, name, gpu, state in found
     ]
-    return tuple(results), reason
+    return tuple(results)
 
 
-def gpus(results: Sequence[GpuResult], reason: str) -> RenderableType:
+def gpus(found: Sequence[FoundGpu], reason: str) -> RenderableType:
     """Return the GPUs of this host as a table, or why there is none."""
-    if not results:
+    if not found:
         return Text(f"GPUs: none seen; {reason}", style="dim")
     rendered = table(
         "GPU", "model", ">memory free", ">clock", ">power", ">temperature", "now", title="GPUs of this host"
     )
-    for each in results:
-        notes = ["in MIG mode: its slices compute"] if each.is_split else []
+    drivers: dict[Gpu, str] = {}
+    for (device, _, facts, _), each in zip(found, gpu_results(found), strict=True):
+        drivers.setdefault(device, f"driver {each.driver}, {'; '.join(device.versions(facts.to_dict()))}")
+        notes = [f"{device.split}: its slices compute"] if each.is_split else []
         notes += [f"below its highest clock: {reason}" for reason in each.throttle]
         notes += [f"used by {process}" for process in each.processes]
         rendered.add_row(
@@ -70,9 +85,7 @@ def gpus(results: Sequence[GpuResult], reason: str) -> RenderableType:
             "—" if each.temperature_c is None else f"{each.temperature_c} °C",
             "; ".join(notes) or "—",
         )
-    first = results[0]
-    driver = f"driver {first.driver}, for CUDA up to {first.cuda}; compute capability {first.capability}"
-    return Group(rendered, Text(driver, style="dim"))
+    return Group(rendered, *(Text(line, style="dim") for line in drivers.values()))
 
 
 def _of(now: float | None, most: float | None, unit: str) -> str:

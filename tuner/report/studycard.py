@@ -210,7 +210,7 @@ def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
     if "index" not in device:
         return deployment
     gpu = str(device["index"]) if device.get("slice_index") is None else str(device["uuid"])
-    return replace(deployment, gpu=gpu)
+    return replace(deployment, gpu=gpu, device=study.device_root)
 
 
 def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.devices import registry as devices
 from tuner.measure.warning import input_warnings
 from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, ratio_text
 from tuner.report.layout import table
@@ -73,20 +74,9 @@ def host(subject: Subject) -> RenderableType:
 
 
 def device_lines(device: Mapping[str, Any]) -> list[str]:
-    """Return what a device of its own tells of itself, in a few lines; of a plugin's its name."""
-    if "model" not in device:
-        return [device["name"]]
-    limit, clock = device["power_limit_w"], device["max_clock_mhz"]
-    lines = [f"{device['name']}: {device['model']}, {device['memory_bytes'] / _GIB:.1f} GiB, driver {device['driver']}"]
-    parts = [f"for CUDA up to {device['cuda']}", f"compute capability {device['capability']}"]
-    parts += [] if limit is None else [f"power limit {limit:.0f} W"]
-    parts += [] if clock is None else [f"clock {clock} MHz at most"]
-    lines.append(", ".join(parts))
-    if device["slice_index"] is not None:
-        lines.append(f"MIG slice {device['slice_index']} of GPU {device['index']}: other slices share its power")
-    if device.get("seen_as"):
-        lines.append(f"the framework calls it {', '.join(device['seen_as'])}")
-    return lines
+    """Return what a device of its own tells of itself, in a few lines, and what the framework calls it."""
+    seen_as = ", ".join(device.get("seen_as", ()))
+    return devices.named(device["name"]).lines(device) + ([f"the framework calls it {seen_as}"] if seen_as else [])
 
 
 def searched_lines(subject: Subject) -> list[Text]:

@@ -284,7 +284,7 @@ def _warnings(
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
-    return tuple(WarningResult.of(warning) for warning in warnings)
+    return tuple(WarningResult.of(warning, stored.subject.device_advice) for warning in warnings)
 
 
 def _unseen(stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None) -> list[MeasurementWarning]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tuner.model.graph import Features
 from tuner.result.study import VerdictResult
@@ -13,10 +13,10 @@ from tuner.study.subject import Document, Subject, WorkloadFacts
 
 
 class GpuResult(Struct, frozen=True, kw_only=True):
-    """A GPU of the host, or a MIG slice of one, as it is now; what it does not tell is null.
+    """A GPU of the host, or a slice of one, as it is now; what it does not tell is null.
 
-    `device` is what `--device` calls it, null where CUDA_VISIBLE_DEVICES hides it, and `number` that of the GPU as
-    nvidia-smi counts; `throttle` is why it runs below its clock just now, and `processes` what computes on it.
+    `device` is what `--device` calls it, null where a variable hides it, and `number` that of the GPU as its maker's
+    tool counts; `throttle` is why it runs below its clock just now, and `processes` what computes on it.
     """
 
     device: str | None
@@ -26,7 +26,8 @@ class GpuResult(Struct, frozen=True, kw_only=True):
     memory_bytes: int
     free_bytes: int
     driver: str
-    cuda: str
+    cuda: str | UnsetType = UNSET
+    """The newest CUDA that the driver serves; GPUs of other makers do not have it."""
     capability: str
     power_limit_w: float | None
     power_w: float | None
@@ -34,7 +35,7 @@ class GpuResult(Struct, frozen=True, kw_only=True):
     clock_mhz: int | None
     temperature_c: int | None
     is_split: bool
-    """Whether the GPU is in MIG mode, so that only its slices compute."""
+    """Whether only its slices compute."""
     throttle: tuple[str, ...]
     processes: tuple[str, ...]
 

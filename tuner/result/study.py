@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -27,9 +28,11 @@ class WarningResult(Struct, frozen=True, kw_only=True):
     advice: str
 
     @classmethod
-    def of(cls, warning: MeasurementWarning) -> WarningResult:
-        """Return a warning with its advice."""
-        return cls(code=warning.code, found=warning.observation, advice=ADVICE[warning.code])
+    def of(cls, warning: MeasurementWarning, of_device: Mapping[str, str] | None = None) -> WarningResult:
+        """Return a warning with its advice, and with what the tools of the device can do about it."""
+        own = (of_device or {}).get(warning.code)
+        advice = ADVICE[warning.code] + ("" if own is None else f" ({own})")
+        return cls(code=warning.code, found=warning.observation, advice=advice)
 
 
 class VerdictResult(Struct, frozen=True, kw_only=True):

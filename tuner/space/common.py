@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.devices.gpu import KIND as GPU
+from tuner.devices.nvidia.device import NVIDIA, TF32_VARIABLE
 from tuner.machine.host import Machine
 from tuner.space import auditing
 from tuner.space.baseline import MAX_INSTANCES
@@ -72,12 +73,12 @@ TF32 = Knob(
     name="tf32",
     meaning="whether products may round their factors to TF32's 10 bits, as by default (1); changes numerics",
     values=SWITCH,
-    # NVIDIA's libraries read it, whatever framework calls them.
-    carrier=Variable("NVIDIA_TF32_OVERRIDE", {1: None, 0: "0"}),
+    carrier=Variable(TF32_VARIABLE, {1: None, 0: "0"}),
     in_every_setting=False,
     read_at_start=True,
     default=lambda *_: 1,
     audit=auditing.unobservable,
     devices=(GPU,),
+    makers=(NVIDIA,),
     changes_numerics=True,
 )

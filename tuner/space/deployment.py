@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.devices.gpu import showing
+from tuner.devices import registry as devices
+from tuner.devices.gpu import KIND as GPU
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
@@ -22,8 +23,9 @@ class Deployment:
     each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. `shared_batch`
     is the number of items that they share out among them, 0 where each has batches of its own. Of an ensemble each
     process has a deployment of its own, in `members`, with the `name` of its model. `gpu` is the GPU that the program
-    is to see: its number as `nvidia-smi` counts, or the name of a MIG slice; None where it needs none. `inherited` are
-    the names of those variables in `env` that nothing recommends: what was measured had them from its environment.
+    is to see: its number as its maker's tool counts, or the name of a slice; None where it needs none. `device` is what
+    the first of such GPUs is asked for by. `inherited` are the names of those variables in `env` that nothing
+    recommends: what was measured had them from its environment.
     `measured_cpus` is how many CPUs could be busy at once there, None where that is not known, and `framework` the name
     of the framework that was measured, "" where that is not known.
     """
@@ -39,6 +41,7 @@ class Deployment:
     name: str = ""
     members: tuple[Deployment, ...] = ()
     gpu: str | None = None
+    device: str = GPU
     inherited: tuple[str, ...] = ()
     measured_cpus: float | None = field(default=None, compare=False)  # it changes nothing of what is set
     framework: str = field(default="", compare=False)
@@ -63,7 +66,7 @@ class Deployment:
     @property
     def gpu_env(self) -> dict[str, str]:
         """Return the variables by which a program sees its GPU and no other; none where it needs none."""
-        return {} if self.gpu is None else showing(self.gpu)
+        return {} if self.gpu is None else devices.named(self.device).showing(self.gpu)
 
     def of(self, number: int) -> Deployment:
         """Return what applies to the process of that number, counted from 0."""
@@ -104,6 +107,7 @@ class Deployment:
             name=other.name or self.name,
             members=other.members or self.members,
             gpu=self.gpu if other.gpu is None else other.gpu,
+            device=self.device if other.gpu is None else other.device,
         )
 
     def holds(self, part: Deployment) -> bool:
@@ -121,6 +125,7 @@ class Deployment:
         data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
         data |= {"name": self.name} if self.name else {}
         data |= {"gpu": self.gpu} if self.gpu is not None else {}
+        data |= {"device": self.device} if self.device != GPU else {}
         data |= {"inherited": list(self.inherited)} if self.inherited else {}
         data |= {"measured_cpus": self.measured_cpus} if self.measured_cpus is not None else {}
         data |= {"framework": self.framework} if self.framework else {}
@@ -149,6 +154,7 @@ class Deployment:
             name=data.get("name", ""),
             members=tuple(cls.from_dict(each) for each in data.get("members", ())),
             gpu=data.get("gpu"),
+            device=data.get("device", GPU),
             inherited=tuple(data.get("inherited", ())),
             measured_cpus=data.get("measured_cpus"),
             framework=data.get("framework", ""),

@@ -56,6 +56,8 @@ class Knob:
     """How a rule speaks of it; None where rules do not."""
     devices: tuple[str, ...] = ()
     """The kinds of devices on which it acts; all if none is named."""
+    makers: tuple[str, ...] = ()
+    """Who makes the devices on which it acts; anybody if none is named."""
     changes_numerics: bool = False
     """Whether its values compute in another precision: such a knob is searched only where that is allowed."""
 
@@ -74,14 +76,23 @@ class Knob:
         """Return the environment variable that carries it, None where there is none."""
         return self.carrier.name if isinstance(self.carrier, Variable | Preload) else None
 
-    def why_inactive(self, build: Any, inherited: Mapping[str, str], device: str) -> str | None:
-        """Return why it cannot act on a `build` and kind of device, or not beside the `inherited` variables.
+    def why_not_on(self, device: str, maker: str = "") -> str | None:
+        """Return why it cannot act on a kind of device, of a maker if that is known; None if it can."""
+        if self.devices and device not in self.devices:
+            return f"it acts only with --device {' or '.join(self.devices)}, and this is for the {device}"
+        if maker and self.makers and maker not in self.makers:
+            return f"it is read by the libraries of {' and '.join(self.makers)}, and this is for those of {maker}"
+        return None
+
+    def why_inactive(self, build: Any, inherited: Mapping[str, str], device: str, maker: str = "") -> str | None:
+        """Return why it cannot act on a `build` and a kind of device, or not beside the `inherited` variables.
 
         None if it can.
         """
         name = self.carrier.name
-        if self.devices and device not in self.devices:
-            return f"it acts only with --device {' or '.join(self.devices)}, and this is for the {device}"
+        reason = self.why_not_on(device, maker)
+        if reason is not None:
+            return reason
         if self.read_at_start and name in inherited:
             return f"{name} is set in your environment and applies to every trial; unset it to tune it"
         return self.inactive_reason(build)

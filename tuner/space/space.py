@@ -200,6 +200,7 @@ def resolve(
     with_groups: bool = False,
     splits_batch: bool = False,
     device: str = "cpu",
+    maker: str = "",
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -209,13 +210,14 @@ def resolve(
     trial has anyway, `libraries` what can be preloaded here; `spelling` gives one word for all values of a knob that
     are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons. `with_groups` adds the
     settings of several processes, where the space itself does not ask for their number. With `splits_batch` the
-    processes of a setting share the default's batch among them. `device` is the kind of what computes.
+    processes of a setting share the default's batch among them. `device` is the kind of what computes, and
+    `maker` who makes it, if that is known.
     """
     pins = dict(pins or {})
     knobs = catalogue.knobs
     domains: dict[str, tuple[Value, ...]] = {}
     off = {name: reason for name, reason in unavailable.items() if name not in pins}
-    off |= _inactive(catalogue, file, pins, build, inherited, device)
+    off |= _inactive(catalogue, file, pins, build, inherited, device, maker)
     for name, each in knobs.items():
         if name not in off and (each.in_every_setting or name in file.domains or name in pins):
             domains[name] = file.domains.get(name, (each.default(machine, build, workload.batch_size),))
@@ -297,12 +299,14 @@ def _inactive(
     build: Any,
     inherited: Mapping[str, str],
     device: str,
+    maker: str,
 ) -> dict[str, str]:
     """Return the knobs that stay out, with the reason; raises BadInputError where one of them is pinned."""
     named = file.domains.keys() | pins.keys()
     off = {}
     for name, each in catalogue.knobs.items():
-        reason = each.why_inactive(build, inherited, device) if each.in_every_setting or name in named else None
+        is_asked = each.in_every_setting or name in named
+        reason = each.why_inactive(build, inherited, device, maker) if is_asked else None
         rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
             reason = f"{rivals[0]} sets the same thing, and this knob would override it"

@@ -125,12 +125,22 @@ class Subject(Document, frozen=True, kw_only=True):
     def device_identity(self) -> dict[str, Any]:
         """Return what of the device timings depend on; another of the same kind may take its place."""
         own = {name: value for name, value in self.device.items() if name not in _PLACE}
-        return {"kind": self.device_kind, **own}
+        return {"kind": self.device_root, **own}
+
+    @property
+    def device_root(self) -> str:
+        """Return what the first device of its sort is asked for by, wherever this one is."""
+        return str(self.device["name"]).partition(":")[0]
 
     @property
     def device_kind(self) -> str:
         """Return the kind of the device: `gpu` of all GPUs."""
-        return str(self.device["name"]).partition(":")[0]
+        return devices.named(self.device_root).kind
+
+    @property
+    def device_advice(self) -> Mapping[str, str]:
+        """Return what the device's own tools can do about warnings, by their codes."""
+        return devices.named(self.device_root).advice
 
     def is_on(self, device: Device) -> bool:
         """Return whether it is of such a device, with its inputs where they usually are."""

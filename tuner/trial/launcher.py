@@ -73,9 +73,10 @@ class Target:
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
-    framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
-    with. `feed` says where the inputs of a step are, None on the CPU, and `energy_j` what the device has taken (J).
-    The processes of an ensemble have properties of their own, in `members`.
+    framework's own part, `device` the file of the device's, `out_of_memory` what that one's libraries say where its
+    memory is full, and `is_early` tells which variables a process has to begin with. `feed` says where the inputs of a
+    step are, None on the CPU, and `energy_j` what the device has taken (J). The processes of an ensemble have
+    properties of their own, in `members`.
     """
 
     python: Path
@@ -90,6 +91,7 @@ class Target:
     feed: str | None = None
     energy_j: EnergyMeter = no_meter
     members: tuple[Target, ...] = ()
+    out_of_memory: tuple[str, ...] = ()
 
     def of(self, number: int) -> Target:
         """Return the properties of the process of that number, counted from 0."""
@@ -101,6 +103,7 @@ class Target:
             "do": "time",
             "framework": str(self.framework),
             "device": str(self.device),
+            "out_of_memory": list(self.out_of_memory),
             "folder": str(self.folder),
             "batch_size": setting.batch_size,
             "cpus": deployment.cpus_of(number),

@@ -36,7 +36,7 @@ from tuner.workload.units import NoNumberError
 
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "MemoryError")
-"""What programs print where memory runs out: codes of CUDA, and the exceptions of PyTorch, NumPy and Python."""
+"""What programs print where memory runs out: codes, and the exceptions of PyTorch, NumPy and Python."""
 _REPEATS = 2  # of a run that fails, once another has succeeded: what fails more often does so under its setting
 _SHORT_S = 10.0  # of the very first run: whoever waits for a long one wants to know at once that it fails
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
@@ -51,6 +51,8 @@ class CommandLauncher:
     folder: Path
     deadline_s: float
     energy_j: EnergyMeter = no_meter
+    out_of_memory: tuple[str, ...] = ()
+    """What the libraries of the device say where its memory is full."""
     typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
     see_pinned: Callable[[str, Deployment], None] = lambda *_: None
@@ -213,7 +215,8 @@ class CommandProcess:
         except TrialFailure as failure:
             reason = shortened(last_words(failure.log), _KEPT_LINE)
             message = failure.message if reason in failure.message else f"{failure.message}: {reason}"
-            is_full = any(code in failure.log[-_KEPT_LOG:] for code in _OUT_OF_MEMORY)
+            codes = (*_OUT_OF_MEMORY, *self._launcher.out_of_memory)
+            is_full = any(code in failure.log[-_KEPT_LOG:] for code in codes)
             status = Status.OOM if is_full else failure.status
             raise TrialFailure(status, message, failure.log[-_KEPT_LOG:]) from failure
         finally:

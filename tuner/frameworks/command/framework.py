@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.devices.gpu import KIND as GPU
+from tuner.devices.nvidia.device import NVIDIA, TF32_VARIABLE
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.openmp import THREADING
@@ -58,12 +59,13 @@ _ALL = (
         name="tf32_override",
         meaning="whether CUDA's libraries round to TF32: as the program says, never or always; changes numerics",
         values=Words(words=(_OWN, "off", "on")),
-        carrier=Variable("NVIDIA_TF32_OVERRIDE", {_OWN: None, "off": "0", "on": "1"}),
+        carrier=Variable(TF32_VARIABLE, {_OWN: None, "off": "0", "on": "1"}),
         in_every_setting=False,
         read_at_start=True,
         default=lambda *_: _OWN,
         audit=unobservable,
         devices=(GPU,),
+        makers=(NVIDIA,),
         changes_numerics=True,
     ),
     Knob(
@@ -75,6 +77,7 @@ _ALL = (
         default=lambda *_: 8,
         audit=unobservable,
         devices=(GPU,),
+        makers=(NVIDIA,),
     ),
 )
 

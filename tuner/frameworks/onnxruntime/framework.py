@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from tuner.devices.device import Device
+from tuner.devices.nvidia.device import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
@@ -144,6 +146,7 @@ class OnnxRuntime(ConvertedFramework):
     own_kinds = (_ONNX,)
     conversion = 3
     devices = ("cpu", "gpu")
+    makers = (NVIDIA,)
     timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "ORT_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
@@ -166,10 +169,10 @@ class OnnxRuntime(ConvertedFramework):
         ]
 
     def seen_devices(
-        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
-        return _seen_gpu(python, env, cast("OnnxRuntimeBuild", build)) if device == "gpu" else ()
+        return _seen_gpu(python, env, cast("OnnxRuntimeBuild", build)) if device.kind == "gpu" else ()
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from msgspec import convert
 
+from tuner.devices.device import Device
+from tuner.devices.nvidia.device import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.step import StepParts
@@ -122,19 +124,20 @@ _LOADER_TALKS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0", "TF_
 _NOT_LOADED = re.compile(r"Could not load dynamic library '([^']+)'")
 _DRIVER = "libcuda.so"  # that of NVIDIA's driver, not of CUDA's toolkit
 _INIT_FAILED = re.compile(r"(?:failed call to cuInit|could not retrieve CUDA device count): (?:INTERNAL: )?([^\n]+)")
+_SEE_LOG = "see the log of: python -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
 _CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
 
 
-def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild) -> tuple[str, ...]:
-    """Return the names of the GPUs that the TensorFlow of an interpreter sees in an environment.
+def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild, maker: str) -> tuple[str, ...]:
+    """Return the names of the GPUs of a maker that the TensorFlow of an interpreter sees in an environment.
 
     Raises BadInputError that explains why there is none.
     """
-    if build.cuda is None:
+    if maker == NVIDIA and build.cuda is None:
         raise _without_cuda()
     facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, module="devices")
     if not facts["gpus"]:
-        raise why_no_gpu(facts)
+        raise why_no_gpu(facts) if maker == NVIDIA else _none(f"this build finds none of {maker}'s", _SEE_LOG)
     return tuple(facts["gpus"])
 
 
@@ -160,9 +163,7 @@ def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
             f"CUDA does not start: {reason}",
             f"this build is for CUDA {facts['cuda']}: compare with what nvidia-smi says of the driver",
         )
-    return _none(
-        "it gives no reason", "see the log of: python -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
-    )
+    return _none("it gives no reason", _SEE_LOG)
 
 
 def _without_cuda() -> BadInputError:
@@ -292,10 +293,10 @@ class TensorFlow(framework.Framework):
         return settings | ({"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if device == "gpu" else {})
 
     def seen_devices(
-        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return the GPUs that TensorFlow sees; raises BadInputError that explains why there is none."""
-        return _seen_gpus(python, env, _own(build)) if device == "gpu" else ()
+        return _seen_gpus(python, env, _own(build), device.maker) if device.kind == "gpu" else ()
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""

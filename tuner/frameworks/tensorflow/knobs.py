@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.devices.gpu import KIND as GPU
+from tuner.devices.nvidia.device import NVIDIA
 from tuner.frameworks.tensorflow import affinity, auditing, reach
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.machine.cpulist import parse_list
@@ -268,6 +269,7 @@ _ALL = (
         default=lambda *_: "bfc",
         audit=unobservable,
         devices=(GPU,),
+        makers=(NVIDIA,),
     ),
     TF32,
     Knob(

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.devices.device import Device
 from tuner.devices.gpu import KIND as GPU
+from tuner.devices.nvidia.device import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
@@ -104,6 +106,7 @@ class TensorRt(ConvertedFramework):
     own_kinds = (_ONNX,)
     conversion = 1
     devices = (GPU,)
+    makers = (NVIDIA,)
     timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "TRT_")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> TensorRtBuild:
@@ -117,7 +120,7 @@ class TensorRt(ConvertedFramework):
         return [f"TensorRT {build['tensorrt']}, Python {build['python']}"]
 
     def seen_devices(
-        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return that its builder starts on the GPU; raises BadInputError in TensorRT's words where it does not."""
         facts, _ = probing.run_probe(python, env, _SUBJECT, {}, module="devices")

@@ -68,7 +68,7 @@ def variants(device: Device, pythons: Mapping[str, Path], *, may_change_numerics
         if name in unusable:
             continue
         framework = registry.find(name)
-        if framework.child is None or device.kind not in framework.devices:
+        if framework.child is None or not framework.runs_on(device):
             continue
         plain = Variant(name=name, framework=framework, python=pythons.get(name) or interpreter(None))
         named[name] = plain
@@ -95,7 +95,7 @@ def broken() -> dict[str, TunerError]:
 def _precisions(framework: Framework, device: Device) -> list[tuple[str, str]]:
     """Return the other precisions of a framework on a device: what each is called, and the pin that asks for it."""
     knobs = [knob for knob in framework.knobs.values() if knob.changes_numerics]
-    knobs = [knob for knob in knobs if device.kind in (knob.devices or (device.kind,))]
+    knobs = [knob for knob in knobs if knob.why_not_on(device.kind, device.maker) is None]
     return [(_suffix(knob, word), f"{knob.name}={word}") for knob in knobs for word in _others(knob)]
 
 

@@ -126,7 +126,7 @@ def describe_frameworks(data: ComparisonData) -> FrameworksResult:
         ended=data.ended,
         why_no_energy=data.why_no_energy,
         conditions=None if data.conditions is None else convert(data.conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+        warnings=tuple(WarningResult.of(warning, data.subject.device_advice) for warning in warnings),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ....child import fork, gpu, inputs
+from ....child import fork, inputs
+from ....devices.nvidia.child import gpu
 from . import exporter, session
 
 OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # its own say so by their message only; see `Model`

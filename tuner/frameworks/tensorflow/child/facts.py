@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Optional
 
-from ....child import effective, gpu
+from ....child import effective
+from ....devices.nvidia.child import gpu
 
 
 def fork_refusal() -> Optional[str]:

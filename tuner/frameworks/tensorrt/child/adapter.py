@@ -6,7 +6,8 @@ import ctypes
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ....child import gpu, inputs
+from ....child import inputs
+from ....devices.nvidia.child import gpu
 from . import engine, exporter
 
 OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # it is told by MemoryError

@@ -18,8 +18,8 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from ....child import gpu
 from ....child.inputs import WorkloadError
+from ....devices.nvidia.child import gpu
 
 Shapes = Dict[str, Tuple[int, ...]]
 Report = Dict[str, Any]

@@ -1,55 +1,41 @@
-"""What NVIDIA's management library tells of the GPUs of this host: a narrow reader, and what it reads.
+"""NVIDIA's GPUs, and MIG slices of them: its management library, and its words.
 
-The package nvidia-ml-py (`pip install 'tftune[gpu]'`) binds the library, which the driver brings. It is imported when
-a GPU is asked about. What a GPU, a slice of it, or a virtual machine does not tell is None.
+A trial sees its GPU by the full name: numbers mean other GPUs where CUDA's own order is not that of `nvidia-smi`. The
+package nvidia-ml-py (`pip install 'tftune[gpu]'`) binds the library, which the driver brings. It is imported when a GPU
+is asked about. What a GPU, a slice of it, or a virtual machine does not tell is None.
 
-Source: NVML API reference, https://docs.nvidia.com/deploy/nvml-api/
+Sources: NVML API reference, https://docs.nvidia.com/deploy/nvml-api/; CUDA Programming Guide, Environment Variables
+(CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER); NVIDIA Multi-Instance GPU User Guide.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
-import psutil
+from tuner.devices.device import Container
+from tuner.devices.gpu import (
+    Gpu,
+    GpuFacts,
+    GpuProcess,
+    GpuState,
+    GpuUnreadable,
+    Problem,
+    Throttle,
+    program_name,
+)
 
 T = TypeVar("T")
 
+NVIDIA = "NVIDIA"
+TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
+"""What its libraries read, whatever framework calls them: 0 keeps them from rounding to TF32."""
+_TF32_SINCE = 8  # the compute capability of Ampere
 _MAX_SLICES = 7  # of one GPU
-
-
-class Problem(StrEnum):
-    """Why nothing can be read."""
-
-    NO_PACKAGE = "no-package"
-    NO_DRIVER = "no-driver"
-    LOST = "lost"
-    """The GPU, or the driver, is gone."""
-    OTHER = "other"
-
-
-class NvmlUnavailable(Exception):  # noqa: N818  # a state of the host, not an error of the tool
-    """Nothing can be read; `problem` says why as a code, and the text in words."""
-
-    def __init__(self, problem: Problem, text: str) -> None:
-        super().__init__(text)
-        self.problem = problem
-
-
-class Throttle(StrEnum):
-    """Why a GPU runs at a lower clock than it could."""
-
-    POWER_CAP = "power cap"
-    HARDWARE = "hardware slowdown"
-    SYNC_BOOST = "sync boost"
-    HEAT = "heat"
-    POWER_BRAKE = "power brake"
-    FIXED_CLOCKS = "fixed clocks"
-
-
+_SLICE = "MIG-"
 # nvml.h, nvmlClocksEventReasons. That a GPU is idle (bit 0) is no throttling, nor is a display's clock (bit 8).
 _THROTTLE_BITS = {
     0x02: Throttle.FIXED_CLOCKS,
@@ -60,79 +46,6 @@ _THROTTLE_BITS = {
     0x40: Throttle.HEAT,
     0x80: Throttle.POWER_BRAKE,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
-    """A GPU, or a MIG slice of one: what does not change while something is measured.
-
-    `index` is the GPU's number as `nvidia-smi` counts, `slice_index` that of the slice on it, None for a whole GPU.
-    `is_split` tells that the GPU is in MIG mode, so that only its slices compute.
-    """
-
-    index: int
-    uuid: str
-    model: str
-    memory_bytes: int
-    driver: str
-    cuda: str
-    """The newest version of CUDA that the driver serves."""
-    capability: str
-    """The compute capability, such as 9.0."""
-    power_limit_w: float | None
-    max_clock_mhz: int | None
-    slice_index: int | None = None
-    is_split: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuProcess:
-    """A process that computes on a GPU, and the memory (bytes) that it holds there, None where that is not told."""
-
-    pid: int
-    name: str
-    memory_bytes: int | None
-
-    @property
-    def text(self) -> str:
-        """Return it in a few words."""
-        held = "" if self.memory_bytes is None else f", {self.memory_bytes / 2**30:.1f} GiB"
-        return f"{self.name} (process {self.pid}{held})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuState:
-    """A GPU, or a slice of one, at one moment."""
-
-    free_bytes: int
-    used_bytes: int
-    clock_mhz: int | None
-    power_w: float | None
-    temperature_c: int | None
-    throttle: tuple[Throttle, ...]
-    processes: tuple[GpuProcess, ...]
-    is_exclusive: bool = False
-    """Whether it is in a mode in which one process may compute, or none."""
-
-
-class Reader(Protocol):
-    """What tells of the GPUs of a host. Each method raises NvmlUnavailable where nothing can be read."""
-
-    def gpus(self) -> list[GpuFacts]:
-        """Return all GPUs, each followed by its slices, in the order of their PCI addresses."""
-
-    def state(self, uuid: str) -> GpuState:
-        """Return the state of a GPU or slice."""
-
-    def energy_j(self, uuid: str) -> float | None:
-        """Return the energy (J) that a GPU has taken since its driver was loaded; None where it does not count.
-
-        Of a MIG slice it is that of the whole GPU, so that callers must not take it for the slice's.
-        """
 
 
 class Nvml:
@@ -176,7 +89,7 @@ class Nvml:
                 throttle=throttles(self._optional(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu) or 0),
                 is_exclusive=bool(self._optional(pynvml.nvmlDeviceGetComputeMode, gpu)),
                 processes=tuple(
-                    GpuProcess(pid=each.pid, name=_name_of(each.pid), memory_bytes=each.usedGpuMemory)
+                    GpuProcess(pid=each.pid, name=program_name(each.pid), memory_bytes=each.usedGpuMemory)
                     for each in running
                 ),
             )
@@ -196,27 +109,27 @@ class Nvml:
 
     @functools.cached_property
     def _library(self) -> Any:
-        """Return the initialised package; raises NvmlUnavailable."""
+        """Return the initialised package; raises GpuUnreadable."""
         try:
             import pynvml
         except ImportError as error:
-            raise NvmlUnavailable(Problem.NO_PACKAGE, "the package nvidia-ml-py is not installed") from error
+            raise GpuUnreadable(Problem.NO_PACKAGE, "the package nvidia-ml-py is not installed") from error
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             text = str(error).rstrip(".")
-            raise NvmlUnavailable(Problem.NO_DRIVER, f"NVIDIA's driver does not answer: {text}") from error
+            raise GpuUnreadable(Problem.NO_DRIVER, f"NVIDIA's driver does not answer: {text}") from error
         return pynvml
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Return what the library answers; raises NvmlUnavailable where it fails."""
+        """Return what the library answers; raises GpuUnreadable where it fails."""
         pynvml = self._library
         try:
             return ask()
         except pynvml.NVMLError as error:
             gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NOT_FOUND)
             problem = Problem.LOST if error.value in gone else Problem.OTHER
-            raise NvmlUnavailable(problem, str(error).rstrip(".")) from error
+            raise GpuUnreadable(problem, str(error).rstrip(".")) from error
 
     def _optional(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function answers, None where the GPU, or the driver's version, does not know it."""
@@ -244,7 +157,7 @@ class Nvml:
             model=pynvml.nvmlDeviceGetName(gpu),
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(gpu).total),
             driver=pynvml.nvmlSystemGetDriverVersion(),
-            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            versions={"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"},
             capability=f"{major}.{minor}",
             power_limit_w=None if limit is None else limit / 1000,
             max_clock_mhz=self._optional(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_SM),
@@ -259,7 +172,7 @@ class Nvml:
             model=self._optional(pynvml.nvmlDeviceGetName, part) or f"{gpu.model} MIG",
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(part).total),
             driver=gpu.driver,
-            cuda=gpu.cuda,
+            versions=gpu.versions,
             capability=gpu.capability,
             power_limit_w=gpu.power_limit_w,
             max_clock_mhz=gpu.max_clock_mhz,
@@ -272,12 +185,72 @@ def throttles(bits: int) -> tuple[Throttle, ...]:
     return tuple(dict.fromkeys(reason for bit, reason in _THROTTLE_BITS.items() if bits & bit))
 
 
-def _name_of(pid: int) -> str:
-    """Return what a process is called; one of another container has no name here."""
-    try:
-        return str(psutil.Process(pid).name())
-    except psutil.Error:
-        return "a program that cannot be seen from here"
-
-
 NVML = Nvml()
+
+
+class NvidiaGpu(Gpu):
+    """A GPU, or a MIG slice."""
+
+    child = Path(__file__).parent / "child/gpu.py"
+    timing_prefixes = (
+        "CUDA_LAUNCH_",
+        "CUDA_MODULE_",
+        "CUBLAS_",
+        "CUDNN_",
+        "NVIDIA_TF32_",
+        "TF_CUDNN_",
+        "TF_USE_CUDNN_",
+        "TF_DETERMINISTIC_",
+    )
+    maker = NVIDIA
+    visible = "CUDA_VISIBLE_DEVICES"
+    out_of_memory = ("CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    advice: Mapping[str, str] = {"GPU throttled": "nvidia-smi -lgc"}  # not changed
+    profiling = "NVIDIA calls the lack of that right ERR_NVGPUCTRPERM"
+    reader = NVML
+    uuids = ("GPU-", _SLICE)
+    part = "MIG slice"
+    split = "in MIG mode"
+    tool = "nvidia-smi"
+    hints: Mapping[Problem, str] = {  # not changed
+        Problem.NO_PACKAGE: "install it: pip install nvidia-ml-py",
+        Problem.NO_DRIVER: "install NVIDIA's driver, or start the container with its GPUs (docker run --gpus all)",
+        Problem.LOST: "see dmesg; restart the machine, or choose another --device",
+        Problem.OTHER: "see what nvidia-smi says",
+    }
+    shared_by = "sudo nvidia-smi -c DEFAULT"
+    metered = "Volta and newer have a counter"
+
+    def versions(self, described: Mapping[str, Any]) -> list[str]:
+        """Return the newest CUDA that the driver serves, and the compute capability."""
+        return [f"for CUDA up to {described['cuda']}", f"compute capability {described['capability']}"]
+
+    def showing(self, place: str) -> dict[str, str]:
+        """Return what shows one alone, by its UUID or by nvidia-smi's number."""
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **super().showing(place)}
+
+    def container(self, place: str) -> Container:
+        """Return how its container toolkit and its device plugin are asked for one.
+
+        The plugin chooses which; a node with other GPUs than what was measured needs a nodeSelector.
+        """
+        is_slice = place.startswith(_SLICE)
+        note = "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb."
+        return Container(
+            docker=f"--gpus device={place}",
+            compose=(
+                "deploy:",
+                "  resources:",
+                "    reservations:",
+                f"      devices: [{{driver: nvidia, device_ids: [{json.dumps(place)}], capabilities: [gpu]}}]",
+            ),
+            kubernetes="YOUR_MIG_RESOURCE" if is_slice else "nvidia.com/gpu",
+            note=note if is_slice else "",
+        )
+
+    def has_tf32(self) -> bool:
+        """Return whether its tensor cores take TF32: those of Ampere, and later ones."""
+        return int(self.facts.capability.partition(".")[0]) >= _TF32_SINCE
+
+
+DEVICE = NvidiaGpu()

@@ -1,0 +1,1 @@
+"""AMD's GPUs in the target interpreter."""

@@ -1,0 +1,1 @@
+"""NVIDIA's GPUs in the target interpreter."""
