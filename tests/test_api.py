@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from tuner.cli import measure as cli_measure
 from tuner.cli import model as cli_model
 from tuner.cli import rules as cli_rules
 from tuner.cli import search as cli_search
+from tuner.errors import BadInputError
+from tuner.job.parsed import parse_size
 from tuner.job.request import (
     CheckRequest,
     CompareRequest,
@@ -272,9 +275,32 @@ def test_options_become_the_words_of_a_command_line() -> None:
         "--input-range ids=0:30522 --input training=false --input image=photo.jpg --input lengths=400 --name 'my model'"
     )
     assert (duration_text(90), duration_text("5m"), duration_text(None)) == ("90.0s", "5m", None)
+    assert [duration_text(each) for each in (timedelta(minutes=2), np.int64(9))] == ["120.0s", "9.0s"]
+    assert parse_size(3 << 30) == 3 << 30
     assert duration_text(1_000_000.5) == "1000000.5s"
     assert [batch_sizes_text(each) for each in (8, [1, 2], "1,2", np.int64(8))] == ["8", "1,2", "1,2", "8"]
     assert setting_text({"inter_op": 1, "batch_size": 16}) == "inter_op=1,batch_size=16"
+
+
+def test_one_value_may_stand_for_a_list_of_one() -> None:
+    """A text is not taken for the list of its letters: "16" is no shape of 1 and 6."""
+    options: dict[str, Any] = {
+        "input_shapes": {"x": "16", "y": 16, "z": "3,8"},
+        "input_ranges": {"a": "0:9", "b": 9, "c": (0, 9)},
+    }
+    spec = workload_spec("m.onnx", op_libraries="tensorflow_text", **options)
+    assert spec.input_shapes == ("x=16", "y=16", "z=3,8")
+    assert spec.input_ranges == ("a=0:9", "b=9", "c=0:9")
+    assert spec.op_libraries == ("tensorflow_text",)
+
+
+def test_inputs_of_python_are_not_fed_as_what_python_prints_of_them() -> None:
+    spec = workload_spec("m.onnx", inputs={"a": [1, 2], "b": np.array([1.5, 2]), "c": np.float32(2), "d": np.bool_(1)})
+    assert spec.inputs == ("a=1,2", "b=1.5,2.0", "c=2.0", "d=true")
+    for value, way in ((["one", "two"], ".jsonl"), (b"\xff\xd8", "save its bytes"), (np.ones((2, 3)), "numpy.save")):
+        with pytest.raises(BadInputError, match="give the path of a file instead") as caught:
+            workload_spec("m.onnx", inputs={"text": value})
+        assert way in caught.value.hint
 
 
 def test_rules_are_those_of_the_command_line(call: Call) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -301,6 +302,20 @@ def test_what_to_do_about_a_command_fits_how_it_ended(tmp_path: Path, text: str,
     with pytest.raises(BadInputError) as caught:
         shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
     assert caught.value.hint.endswith(hint)
+
+
+def test_a_program_that_crashes_as_it_ends_can_be_measured(tmp_path: Path) -> None:
+    """Native libraries often abort while an interpreter ends, when all is printed."""
+    text = "echo rate: 5; kill -SEGV $$"
+    with pytest.raises(BadInputError) as caught:
+        shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
+    begin = "it had printed its number: if it does not matter how it ends, measure sh -c "
+    assert caught.value.hint.startswith(begin)
+    around = shlex.split(caught.value.hint.removeprefix(begin))
+    assert launcher(tmp_path, "sh", "-c", *around).run_once(EIGHT, deployed(EIGHT)).metrics == (5.0,)
+    with pytest.raises(BadInputError) as caught:  # which is no matter of its end
+        shell(tmp_path, "echo rate: 5; kill -KILL $$").run_once(EIGHT, deployed(EIGHT))
+    assert "printed its number" not in caught.value.hint
 
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
@@ -624,6 +639,66 @@ def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytes
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "true")[2]
     assert error == "OPENBLAS_NUM_THREADS=1 is inherited; a library that reads it heeds no other number of threads\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("#!/bin/sh\n# OMP_NUM_THREADS=1\nexport OMP_NUM_THREADS=4\n./bench\n", 3),
+        ("OMP_NUM_THREADS='4' ./bench\n", 1),
+        ("docker run -e OMP_NUM_THREADS=4 image\n", 1),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = str(n)\n", 2),
+        ("os.putenv('OMP_NUM_THREADS', '4')\n", 1),
+        ("export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}\n", None),
+        ("[ $OMP_NUM_THREADS=4 ] && ./bench\n", None),
+        ("os.environ.setdefault('OMP_NUM_THREADS', '4')\n", None),
+        ("if os.environ['OMP_NUM_THREADS'] == '4': pass\n", None),
+    ],
+)
+def test_a_command_that_sets_a_knobs_variable_itself_is_told(
+    text: str, line: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    """Each of its trials would run with the same threads, and none would differ from the others."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.txt").write_text(text)
+    error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "cat", "bench.txt")[2]
+    told = "bench.txt, line {}: the command itself sets OMP_NUM_THREADS, so that openmp_threads may have no effect\n"
+    assert error == ("" if line is None else told.format(line))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"rate: ([[:digit:].]+)", r"\[:digit:\] is not known in Python's patterns.*write \[0-9\]"),
+        (r"rate: \K[0-9.]+", "put parentheses around the number instead"),
+        ("rate: (", "expected a regular expression"),
+    ],
+)
+def test_patterns_of_other_programs_are_told_how_to_be_written(pattern: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        command.command(("true",), pattern, minimize=False)
+
+
+def test_a_word_that_sets_a_knobs_variable_is_told(call: Call) -> None:
+    inspect = ("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "env")
+    told = "its words: the command itself sets OMP_NUM_THREADS, so that openmp_threads may have no effect\n"
+    assert call(*inspect, "OMP_NUM_THREADS=4", "true")[2] == told
+    assert call(*inspect, "OMP_NUM_THREADS={openmp_threads}", "true")[2] == ""
+    other = (
+        "its words: the command itself sets MKL_NUM_THREADS; a library that reads it heeds no other number of threads\n"
+    )
+    assert call(*inspect, "MKL_NUM_THREADS=4", "true")[2] == other
+
+
+@pytest.mark.tensorflow
+def test_a_call_that_sets_threads_and_another_interpreter_are_told(tmp_path: Path, call: Call) -> None:
+    script = tmp_path / "bench.py"
+    script.write_text("config = tf.compat.v1.ConfigProto(\n    intra_op_parallelism_threads=4)\n")
+    inspect = ("inspect", "--metric-regex", r"(\d+)", "--")
+    told = call(*inspect, "sh", "-c", f"python {script}")[2]
+    assert f"{script}, line 2: the command itself sets intra_op_parallelism_threads, so that intra_op may have" in told
+    assert f"the knobs are those of TensorFlow in {sys.executable}: if the command runs another interpreter" in told
+    assert "the knobs are those of" not in call(*inspect, sys.executable, str(script))[2]
 
 
 @pytest.mark.tensorflow

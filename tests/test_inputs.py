@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.child import blame, environment, onnxfile, shapes
+from tuner.child import blame, environment, onnxfile, shapes, usage, values
 from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
@@ -16,9 +16,10 @@ from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.result import evidence
+from tuner.result.document import trial_result
 from tuner.space.setting import Setting
 from tuner.study.trials import Trial
-from tuner.trial.outcome import Status
+from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload import spec as options
 from tuner.workload.feed import facts_of, line, made_otherwise
 from tuner.workload.spec import WorkloadSpec
@@ -621,6 +622,12 @@ def test_settings_that_failed_are_counted_where_others_ran() -> None:
         Code.FAILED_SETTINGS,
         "2 of 3 settings failed, the last one with: '1.18s/it'",
     )
+    # What to do about it stands beside it.
+    failure = TrialFailure(Status.FAILED, "numbers with different units", hint="print one unit")
+    hinted = trial(3, 1, Status.OK).failed(failure)
+    [warning] = evidence.failure_warnings([ok, hinted])
+    assert warning.observation.endswith("the last one with: numbers with different units; print one unit")
+    assert trial_result(hinted, 0.01).message == "numbers with different units; print one unit"
     # One that ran when it was tried again did not fail; a batch size that never runs is told of by itself.
     assert "1 of 3 settings" in evidence.failure_warnings([*trials, again])[0].observation
     assert not evidence.failure_warnings([ok, trial(1, 2, Status.FAILED, "reshape")])
@@ -773,9 +780,9 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     graph = onnx.helper.make_graph(nodes, "g", tensors, [], [table])
     onnx.save(onnx.helper.make_model(graph, functions=[shrink]), tmp_path / "m.onnx")
     decisive = {"ids", "flag", "cond", "trips", "outer", "local", "counts", "late"}
-    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50})
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50}, set())
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
-    assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == (set(), {})
+    assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == usage.UNKNOWN
 
 
 def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> None:
@@ -795,7 +802,134 @@ def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> 
     tables += [onnx.numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "zero"), (1, "one"), (1, "axis"))]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", tensors, [], tables)), tmp_path / "m.onnx")
     # Few rows of a large table stay in the cache.
-    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == ({"uneven"}, {"packed": 90, "uneven": 5})
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == ({"uneven"}, {"packed": 90, "uneven": 5}, set())
+
+
+INDEXING = [
+    # name, what stands between the ids and a table of 90 rows, the rows of the ids, whether an index is worked out
+    ("cast", [("Cast", ["ids"], {"to": 7}), ("Reshape", ["&", "shape"], {})], 90, False),
+    ("joined", [("Concat", ["ids", "ids"], {"axis": 0})], 90, False),
+    ("from the end", [("Add", ["ids", "n"], {}), ("Where", ["flag", "&", "ids"], {})], 90, False),
+    ("hashed", [("Mul", ["ids", "prime"], {}), ("Mod", ["&", "n"], {})], 90, False),
+    ("hashed, a part of the table each", [("Mod", ["ids", "n"], {}), ("Add", ["&", "offsets"], {})], 90, False),
+    ("clipped", [("Sub", ["ids", "n"], {}), ("Clip", ["&", "zero", "n"], {})], 90, False),
+    ("shifted", [("Add", ["ids", "n"], {})], None, True),
+    ("joined with a sum", [("Add", ["ids", "n"], {}), ("Concat", ["ids", "&"], {"axis": 0})], None, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows", "is_worked_out"), [each[1:] for each in INDEXING], ids=[e[0] for e in INDEXING]
+)
+def test_indices_are_found_behind_what_is_made_of_them_in_an_onnx_file(
+    steps: list[Any], rows: int | None, is_worked_out: bool, tmp_path: Path
+) -> None:
+    """Two rows of a table would stay in the cache, and an index beyond its end fails."""
+    onnx = pytest.importorskip("onnx")
+    nodes, last = [], "ids"
+    for number, (operator, names, attributes) in enumerate(steps):
+        before, last = last, f"v{number}"
+        operands = [before if name == "&" else name for name in names]
+        nodes.append(onnx.helper.make_node(operator, operands, [last], **attributes))
+    nodes.append(onnx.helper.make_node("Gather", ["table", last], ["y"]))
+    inputs = [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"])]
+    table = onnx.numpy_helper.from_array(np.zeros((90, 4), "f4"), "table")
+    graph = onnx.helper.make_graph(nodes, "g", inputs, [], [table])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    found = onnxfile.value_facts(str(tmp_path / "m.onnx"))
+    assert found == (set(), {"ids": rows} if rows else {}, {"ids"} if is_worked_out else set())
+
+
+TABLES = [
+    # name, nodes before the lookup, the table's shape, how it is looked up
+    ("a constant of the graph", "Constant", (90, 4), {}),
+    ("quantized", "DequantizeLinear", (90, 4), {}),
+    ("transposed", "Transpose", (4, 90), {}),
+    ("looked up by column", "Identity", (4, 90), {"axis": -1}),
+    ("of numbers", "Identity", (90,), {}),
+    ("of pictures", "Identity", (90, 8, 8), {}),
+    ("in a function", "lookup", (90, 4), {}),
+]
+
+
+@pytest.mark.parametrize(("operator", "dims", "attributes"), [each[1:] for each in TABLES], ids=[e[0] for e in TABLES])
+def test_tables_stand_in_many_places_of_an_onnx_file(
+    operator: str, dims: tuple[int, ...], attributes: dict[str, int], tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    make = onnx.helper.make_node
+    table = onnx.numpy_helper.from_array(np.zeros(dims, "f4"), "table")
+    gather = make("Gather", ["made", "ids"], ["y"], **attributes)
+    nodes = [make(operator, ["table"], ["made"]), gather]
+    if operator == "Constant":
+        nodes = [make("Constant", [], ["made"], value=table), gather]
+    if operator == "lookup":
+        nodes = [make("lookup", ["table", "ids"], ["y"], domain="own")]
+    function = onnx.helper.make_function(
+        "own", "lookup", ["weight", "indices"], ["row"], [make("Gather", ["weight", "indices"], ["row"])], []
+    )
+    inputs = [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"])]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, [], [table])
+    onnx.save(onnx.helper.make_model(graph, functions=[function]), tmp_path / "m.onnx")
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (set(), {"ids": 90}, set())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "most"), [("uint8", 384, 255), ("int8", 384, 127), ("float16", 30522, 30521)]
+)
+def test_rows_fit_the_type_of_their_input(dtype: str, rows: int, most: int) -> None:
+    """A byte has 256 values, and a short type of numbers rounds up to a row that there is not."""
+    [ids] = described(model_input("ids", dtype, [None, 4000]))
+    values.correct(ids, decides=False, rows=rows)
+    assert (ids["values"], ids["doubtful"]) == (f"rows from 0 to {most}", False)
+    array = arrays([ids], 3)["ids"].astype("float64")
+    assert 0 <= array.min() < array.max() <= most
+    assert len(np.unique(array)) > 100
+    for other in ("bool", "string"):  # which have no such numbers
+        [ids] = described(model_input("ids", other, [None, 4]))
+        before = dict(ids)
+        values.correct(ids, decides=False, rows=rows)
+        assert ids == before
+
+
+def test_whole_numbers_that_an_index_is_worked_out_from_are_doubtful() -> None:
+    for dtype, is_doubtful in (("int64", True), ("float32", False)):
+        [ids] = described(model_input("ids", dtype, [None, 4]))
+        values.correct(ids, decides=False, rows=None, is_worked_out=True)
+        assert ids["doubtful"] is is_doubtful
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("x_indices", "x_values", "x_dense_shape"), "SparseTensor"),
+        (("indices", "values", "dense_shape"), "SparseTensor"),
+        (("features/flat_values:0", "features/row_splits:0"), "RaggedTensor"),
+    ],
+)
+def test_parts_of_one_tensor_are_not_made_up(
+    names: tuple[str, ...], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    types = {
+        2: (("float32", [None]), ("int64", [None])),
+        3: (("int64", [None, 2]), ("float32", [None]), ("int64", [2])),
+    }
+    parts = [model_input(name, *each) for name, each in zip(names, types[len(names)], strict=True)]
+    with pytest.raises(WorkloadError, match=f"are the parts of a {kind}, which do not fit each other") as caught:
+        described(*parts)
+    for name in names:
+        assert f"--input {name}=" in caught.value.advice
+        assert f"'{name}': s." in caught.value.advice
+    # What is given whole is fed as it is, and one of the names alone is no part.
+    np.save("a.npy", np.array([[0, 0], [1, 3]]))
+    np.save("b.npy", np.ones(2, "f4"))
+    np.save("c.npy", np.array([2, 5]))
+    if len(names) == 3:
+        files = tuple(f"{name}={file}.npy" for name, file in zip(names, "abc", strict=True))
+        found = described(*parts, sizes=(f"{names[0]}=2,2", f"{names[1]}=2"), values=files)
+        assert [each.tolist() for each in arrays(found, 1, files).values()] == [[[0, 0], [1, 3]], [1.0, 1.0], [2, 5]]
+    assert len(described(*parts[1:])) == len(parts) - 1
 
 
 def test_failures_name_the_few_numbers_that_all_items_share() -> None:

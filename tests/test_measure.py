@@ -29,6 +29,7 @@ from tuner.measure.planning import FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
 from tuner.measure.warning import Code
 from tuner.result import evidence
+from tuner.result.decision import why_none
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
@@ -519,6 +520,47 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
     objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
     warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, batch_sizes)
     assert {each.code for each in warnings} == codes
+
+
+@pytest.mark.parametrize(
+    ("objective", "printed", "unit"),
+    [
+        (Objective.MAXIMIZE, ["img/s", "img/s"], "img/s"),
+        (Objective.MINIMIZE, ["ms"], "ms"),
+        (Objective.MAXIMIZE, ["", ""], "metric"),
+        (Objective.MAXIMIZE, ["img/s", "ms"], "metric"),  # of two runs of a search
+        (Objective.THROUGHPUT, [""], "items/s"),
+    ],
+)
+def test_rates_of_a_command_have_the_unit_that_it_prints(objective: Objective, printed: list[str], unit: str) -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(1520.4,))
+    rounds = [Round(slices={"a": [replace(run, unit=each)]}) for each in printed]
+    assert evidence.unit_of(rounds, objective) == unit
+
+
+@pytest.mark.parametrize(
+    ("y", "reason"),
+    [
+        ([[0.0, 0.1]], "1 round of finals is too few to decide"),
+        ([[0.0, 0.1], [0.0, 0.9]], "2 rounds of finals are too few to decide"),
+        ([[0.0, 0.1], [0.0, 0.9], [0.0, -1.2], [0.0, 2.1]], "4 rounds of finals vary too much to name a speed-up"),
+        ([[0.0, math.nan]], "the finals gave no result"),
+    ],
+)
+def test_why_finals_name_no_speed_up(y: list[list[float]], reason: str) -> None:
+    contenders = [
+        Contender(names=(name,), setting=Setting.of({"intra_op": n}), deployment=Deployment())
+        for n, name in enumerate(("tf-default", "incumbent"))
+    ]
+    estimates = FinalsEstimates(
+        contenders=contenders,
+        incumbent="incumbent",
+        names=["tf-default", "incumbent"],
+        y=np.array(y),
+        levels={"tf-default": 0.95},
+        margin=0.02,
+    )
+    assert why_none(estimates, "tf-default") == reason
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.command_line import tftune_here
 from tests.conftest import Call
 from tuner.errors import BadInputError
+from tuner.frameworks.openvino.child import exporter
 from tuner.frameworks.openvino.framework import FRAMEWORK, OpenVinoBuild
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request, space_file
@@ -185,3 +187,24 @@ def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     assert document["finals"]["rounds"] >= 1
     assert "ov-default" in document["verdicts"]
     assert {trial["status"] for trial in document["history"]} == {"ok"}
+
+
+def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
+    """Two rows of a table would stay in the cache."""
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    names = ("ids", "hashed", "shifted", "plain")
+    given = {name: ops.parameter([-1, 8], np.int64, name=name) for name in names}
+    for name, each in given.items():
+        each.output(0).set_names({name})
+    # As quantised weights are stored: whole numbers, which become numbers in the graph.
+    table = ops.multiply(ops.convert(ops.constant(np.zeros((90, 4), np.uint8)), "f32"), ops.constant(np.float32(2)))
+    first, size = ops.constant(np.int64(0)), ops.constant(np.int64(90))
+    indices = [
+        ops.convert(given["ids"], "i32"),
+        ops.floor_mod(ops.multiply(given["hashed"], ops.constant(np.int64(31))), size),
+        ops.add(given["shifted"], ops.constant(np.int64(2))),
+    ]
+    outputs = [ops.gather(table, index, first) for index in indices]
+    model = openvino.Model([*outputs, ops.convert(given["plain"], "f32")], list(given.values()), "tables")
+    assert exporter.value_facts(model) == (set(), {"ids": 90, "hashed": 90}, {"shifted"})

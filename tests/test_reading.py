@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import string
 
 import pytest
@@ -289,6 +290,25 @@ def test_without_a_match_the_last_line_is_shown() -> None:
         read("x", "")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "output", "changed"),
+    [
+        (r"throughput: ([0-9.]+)", "Throughput: 12.5 FPS", r"(?i)throughput: ([0-9.]+)"),
+        (r"Throughput: ([0-9.]+)", "Throughput:     12.5 FPS", r"Throughput:\s*([0-9.]+)"),
+        (r"throughput: ([0-9.]+)", "Throughput:12.5 FPS", r"(?i)throughput:\s*([0-9.]+)"),
+        (r"^Throughput: ([0-9.]+)$", "Throughput: 1.25e+01 \r\n", r"^Throughput: ([0-9.]+)"),
+    ],
+)
+def test_a_pattern_that_nearly_matches_is_told_how_it_would(pattern: str, output: str, changed: str) -> None:
+    with pytest.raises(NoNumberError) as caught:
+        read(pattern, output)
+    assert caught.value.hint.endswith(f"is matched by --metric-regex '{changed}'")
+    assert read(changed, output).values == (12.5,)
+    with pytest.raises(NoNumberError) as caught:
+        read("rate: ([0-9.]+)", output)
+    assert caught.value.hint == ""
+
+
 def test_lines_are_those_that_a_terminal_shows() -> None:
     assert read(r"^rate (\d+)$", "rate 5\r\nrate 6\r\n").values == (5.0, 6.0)
     assert read(r"^(\d+)it/s$", "1it/s\r2it/s\r3it/s\n").values == (1.0, 2.0, 3.0)
@@ -312,6 +332,7 @@ def test_lines_are_those_that_a_terminal_shows() -> None:
         ("12.5 images/sec 1.5k images/sec", (12.5, 1500.0), "images/sec"),
         ("60it/s 60it/min", (60.0, 1.0), "it/s"),
         ("900 microsec 1 millisec", (900.0, 1000.0), "microsec"),
+        ("950 µsec 1.2 msec", (950.0, 1200.0), "µsec"),
         ("1.2 Mio 980 Tsd", (1.2, 0.98), "Mio"),
         ("1.2 crore 98 lakh", (1.2, 0.98), "crore"),
         ("1.2bn 980mn", (1.2, 0.98), "bn"),
@@ -384,6 +405,37 @@ def test_the_half_of_a_bar_that_has_the_inverse_unit_is_not_lost() -> None:
         assert field in caught.value.hint
     with pytest.raises(NoNumberError, match="others are in s/img: '2/60"):
         read("([0-9.]+)img/s", bar("?img/s", "1.10s/img", "1.12s/img", "1.08s/img", "1.02img/s"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rates", "other"),
+    [
+        ("([0-9.]+)it/s", ("980it/s", "1.05kit/s", "990it/s", "1.02kit/s"), "kit/s"),
+        ("([0-9.]+)kit/s", ("980it/s", "1.05kit/s", "990it/s", "1.02kit/s", "960it/s"), "it/s"),
+        (r"(\d+)ms/step", ("1ms/step", "917us/step", "1ms/step"), "us/step"),
+        (r"took ([\d.]+) s", ("took 1.1 s", "took 960 ms", "took 1.2 s"), "ms"),
+        (r"([\d.]+) MB/s", ("1.1 MB/s", "1.05 MB/s", "960 KB/s", "980 KB/s"), "KB/s"),
+    ],
+)
+def test_the_half_of_the_numbers_that_has_another_prefix_is_not_lost(
+    pattern: str, rates: tuple[str, ...], other: str
+) -> None:
+    """The pattern would match the slow ones alone, whatever the setting."""
+    with pytest.raises(NoNumberError, match=f"alone, and others are in {other}: ") as caught:
+        read(pattern, "\n".join(rates))
+    assert caught.value.hint.startswith("let the pattern match both, such as ([0-9.]+) *(?:")
+    far = [re.sub("^(took )?[0-9.]+", r"\g<1>77", each) if each.endswith(other) else each for each in rates]
+    assert read(pattern, "\n".join(far)).values  # of something else
+
+
+def test_a_bound_is_no_number() -> None:
+    """Programs print it of what is too fast for their digits."""
+    for text in ("t: <1 ms", "t: < 1 ms", "t: ≤1 ms"):
+        for pattern in (r"t: (.*) ms", r"t: \D*(\d+) ms"):
+            with pytest.raises(NoNumberError, match="1', which is a bound and no number"):
+                read(pattern, text)
+    assert read(r"(<[0-9]+>)", "<12>").values == (12.0,)
+    assert read(r"<rate>([0-9]+)<", "<rate>12</rate>").values == (12.0,)
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:
     assert told["columns"] == {
         "packed": ["rows from 0 to 899", False],
         "uneven": ["rows from 0 to 29", True],
-        "hashed": ["0 or 1", True],
+        "hashed": ["rows from 0 to 799", False],
         "labels": ["0 or 1", False],
     }
 

@@ -60,10 +60,10 @@ def test_parameters_have_the_type_of_their_defaults(tmp_path: Path) -> None:
         "PARAMS = {'n': 1, 'rate': 0.5, 'kind': 'a', 'wide': False}\n"
         "def build(n, rate, *, kind='b'): pass\ndef inputs(batch_size, **params): pass\n"
     )
-    workload = find(WorkloadSpec(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
+    workload = find(WorkloadSpec(words=(str(path),), params=("n=3e0", "rate=2", "kind=7", "wide=yes")))
     assert workload.params == {"n": 3, "rate": 2.0, "kind": "7", "wide": True}
     assert workload.fingerprint != load(str(path)).fingerprint
-    for text in ("wide=yes", "n=1.5", "rate=x"):
+    for text in ("wide=maybe", "n=1.5", "n=inf", "rate=x"):
         with pytest.raises(BadInputError, match="expected"):
             find(WorkloadSpec(words=(str(path),), params=(text,)))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from numbers import Real
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE, storage_url
 from tuner.quantity import PER_SECOND, PERCENT
 from tuner.space.values import Value
@@ -19,11 +22,12 @@ class WorkloadOptions(TypedDict, total=False):
     `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
     names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the `tags`
     of its graph, the `input_shapes` without the batch dimension (or with the word `batch` in its place), the
-    `input_ranges` of random values, the upper bound excluded, and `inputs`, what an input holds instead: a constant, or
-    the path of a file. `op_libraries` are loaded before the model: paths of .so or .py files, or names of modules.
-    `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the inputs of a step are.
-    `rate` sends that many requests a second at random times, or as many as text such as `"600/min"` says. Of a command,
-    `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
+    `input_ranges` of random values, the upper bound excluded, and `inputs`, what an input holds instead: a constant,
+    the numbers of one item, or the path of a file. `op_libraries` are loaded before the model: paths of .so or .py
+    files, or names of modules. `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the
+    inputs of a step are. `rate` sends that many requests a second at random times, or as many as text such as
+    `"600/min"` says. Of a command, `metric_regex` finds the number that it prints, and with `minimize` a smaller one is
+    better.
     """
 
     mode: str
@@ -33,10 +37,10 @@ class WorkloadOptions(TypedDict, total=False):
     params: Mapping[str, int | float | bool | str]
     signature: str
     tags: str | Sequence[str]
-    op_libraries: Sequence[str | Path]
-    input_shapes: Mapping[str, Sequence[int | str]]
-    input_ranges: Mapping[str, tuple[float, float]]
-    inputs: Mapping[str, int | float | bool | str | Path]
+    op_libraries: str | Path | Sequence[str | Path]
+    input_shapes: Mapping[str, int | str | Sequence[int | str | None]]
+    input_ranges: Mapping[str, float | str | tuple[float, float]]
+    inputs: Mapping[str, int | float | bool | str | Path | Sequence[float]]
     name: str
     feed: str
     rate: float | str
@@ -63,12 +67,14 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         params=tuple(f"{name}={_text(value)}" for name, value in options.get("params", {}).items()),
         signature=options.get("signature"),
         tags=_tags_text(options.get("tags")),
-        op_libraries=tuple(map(str, options.get("op_libraries", ()))),
+        op_libraries=tuple(map(str, _several(options.get("op_libraries", ())))),
         input_shapes=tuple(
-            f"{name}={','.join(map(str, shape))}" for name, shape in options.get("input_shapes", {}).items()
+            f"{name}={','.join(map(str, _several(shape)))}" for name, shape in options.get("input_shapes", {}).items()
         ),
-        input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
-        inputs=tuple(f"{name}={_text(value)}" for name, value in options.get("inputs", {}).items()),
+        input_ranges=tuple(
+            f"{name}={':'.join(map(str, _several(bounds)))}" for name, bounds in options.get("input_ranges", {}).items()
+        ),
+        inputs=tuple(f"{name}={_input_text(name, value)}" for name, value in options.get("inputs", {}).items()),
         name=options.get("name"),
         feed=options.get("feed"),
         rate=None if rate is None else PER_SECOND.parse(rate, "rate"),
@@ -77,7 +83,25 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
     )
 
 
-def _text(value: float | bool | str | Path) -> str:
+def _several(value: object) -> Sequence[object]:
+    """Return the parts of a value: text, a path or a number is one, as it would be typed."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def _input_text(name: str, value: object) -> str:
+    """Return what an input holds as it would be typed; raises BadInputError for what would be fed as other text."""
+    parts = value.tolist() if hasattr(value, "tolist") else value  # of NumPy's
+    if isinstance(parts, bool | Real | str | Path):
+        return _text(parts)
+    if isinstance(parts, list | tuple) and parts and all(isinstance(each, Real) for each in parts):
+        return ",".join(map(str, parts))
+    save = "save its bytes to a file" if isinstance(value, bytes) else "numpy.save('x.npy', array), or a .jsonl file"
+    raise BadInputError(
+        f"inputs: {name} is a value of type {type(value).__name__}", f"give the path of a file instead: {save}"
+    )
+
+
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -93,9 +117,11 @@ def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None
     return ",".join(map(str, sizes))
 
 
-def duration_text(duration: str | float | None) -> str | None:
+def duration_text(duration: str | float | timedelta | None) -> str | None:
     """Return a duration as it would be typed; a number is one of seconds."""
-    return f"{float(duration)!r}s" if isinstance(duration, int | float) else duration
+    if isinstance(duration, timedelta):
+        duration = duration.total_seconds()
+    return duration if duration is None or isinstance(duration, str) else f"{float(duration)!r}s"
 
 
 def margin_share(margin: str | float) -> float:

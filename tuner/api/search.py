@@ -35,7 +35,7 @@ def search(
     batch_size: int | Sequence[int] | None = None,
     pins: Mapping[str, Value] | None = None,
     max_p99_ms: float | str | None = None,
-    max_memory: str | None = None,
+    max_memory: str | float | None = None,
     max_power_w: float | str | None = None,
     numerics: str = KEEP,
     instances: bool = True,

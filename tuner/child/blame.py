@@ -29,8 +29,12 @@ _FILES = (
     (r"[Cc]ould not parse (?:sequence )?example|[Ii]nvalid serialized", "train.tfrecord"),
     (r"[Uu]nknown image file format|(?i:jpe?g|png|gif|bmp) (?:data|image|file)|DecodeJpeg|DecodeImage", "photo.jpg"),
     (r"Expected RIFF|DecodeWav|Header mismatch", "clip.wav"),
+    (r"StringToNumber|could not correctly convert string|\bsto(?:i|l|ll|f|d)\b", "42"),
+    (r"Expect \d+ fields? but have", "rows.jsonl"),
+    (r"(?:character found in|Invalid) base64|DecodeBase64", "encoded.txt"),
 )
-_BEYOND = re.compile(r"(?:is not in|out of range) \[0, (\d+)\)")  # of an index
+# Of an index: the number of rows that there are, or the last of them.
+_BEYOND = re.compile(r"(?:is not in|out of range) \[0, (\d+)\)|within the inclusive range \[-?\d+, ?(\d+)\]")
 _SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
 
@@ -48,7 +52,7 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     if not suspects:
         return "", ""
     file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
-    n_rows = int(beyond[1]) if beyond else 1000
+    n_rows = None if beyond is None else int(beyond[1]) if beyond[1] else int(beyond[2]) + 1
     named = [
         "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each, file, n_rows))
         for each in suspects[:_MOST]
@@ -77,10 +81,10 @@ def is_vector(described: Report) -> bool:
     return len(described["shape"]) == 1 and described["batch_axis"] is None and 1 < described["shape"][0] <= _FEW
 
 
-def option(described: Report, file: str = "", n_rows: int = 1000) -> str:
+def option(described: Report, file: str = "", n_rows: Optional[int] = None) -> str:
     """Return the option that gives an input other values, with an example.
 
-    `file` is one of strings, where that is known, and `n_rows` are the rows that indices may be of.
+    `file` is one of strings, where that is known, and `n_rows` are the rows that an index was found to go beyond.
     """
     name, dtype = described["known_as"], described["dtype"]
     if dtype == "string":
@@ -88,10 +92,12 @@ def option(described: Report, file: str = "", n_rows: int = 1000) -> str:
         return "--input %s=%s" % (name, file or usual)
     if dtype == "bool":
         return "--input %s=%s" % (name, "false" if described["made_up"]["constant"] else "true")
+    if n_rows and "int" in dtype and "range" in described["made_up"]:
+        return "--input-range %s=0:%d" % (name, n_rows)
     if is_vector(described):
         return "--input %s=%s" % (name, ",".join(["224" if "int" in dtype else "1"] * described["shape"][0]))
     if "range" in described["made_up"]:
-        return "--input-range %s=%s" % (name, "0:%d" % n_rows if "int" in dtype else "LOW:HIGH")
+        return "--input-range %s=%s" % (name, "0:1000" if "int" in dtype else "LOW:HIGH")
     return "--input %s=%s" % (name, EXAMPLE if described["doubtful"] and "int" in dtype else "VALUE")
 
 

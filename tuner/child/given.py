@@ -185,11 +185,10 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
             )
         return filled_with(described, text.encode())
     if kind == "bool":
-        words = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
-        words.update(dict.fromkeys(("false", "0", "no", "off", "f", "n"), False))
-        if text.lower() not in words:
-            raise ValueRefusedError("--input %s is '%s'" % (name, text), "expected true or false, or a file")
-        return np.array([words[text.lower()]])
+        try:
+            return np.array([truth(text)])
+        except KeyError:
+            raise ValueRefusedError("--input %s is '%s'" % (name, text), "expected true or false, or a file") from None
     try:
         parts = re.sub(r"^\s*[\[(](.*)[\])]\s*$", r"\1", text).split(",")
         numbers = np.array([whole(part) if "int" in kind else float(part) for part in parts])
@@ -206,6 +205,13 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
             "give one number for all, or a .npy file",
         )
     return typed(described, numbers[None] if len(numbers) > 1 else numbers, dtype_of)
+
+
+def truth(text: str) -> bool:
+    """Return whether a text says yes; raises KeyError where it says neither."""
+    words = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
+    words.update(dict.fromkeys(("false", "0", "no", "off", "f", "n"), False))
+    return words[text.lower()]
 
 
 def whole(text: str) -> int:

@@ -19,7 +19,7 @@ import shutil
 import sys
 from typing import Any, Callable
 
-from . import given, onnxfile, shapes, values
+from . import given, onnxfile, parts, shapes, usage, values
 from .shapes import shape_text
 
 TRAINING = "training"
@@ -168,14 +168,17 @@ def fed(spec: Report, described: Report, batch_size: int, dtype_of: Callable[[st
         raise WorkloadError(str(error), error.advice) from error
 
 
-def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callable[[str], Any]) -> list[Report]:
+def described_inputs(
+    model_inputs: list[Report], spec: Report, dtype_of: Callable[[str], Any], facts: usage.Facts | None = None
+) -> list[Report]:
     """Return what each input of a model that was found takes, and what it is fed with.
 
     `model_inputs` are name, dtype and shape: None where the rank is not known, and of open dimensions their names, or
-    null. `dtype_of` gives NumPy's type of a type's name. Returned are name, `known_as`, what the user calls it, dtype,
-    shape (null for the batch), `batch_axis`, `range`, `made_up` and `given`, `values`, which says what it holds, and
-    whether that is `doubtful`. Raises WorkloadError for shapes that are missing, for shapes and values that do not fit,
-    and for names that no input has.
+    null. `dtype_of` gives NumPy's type of a type's name. `facts` are what the graph uses their values for; those of an
+    ONNX file are read from it. Returned are name, `known_as`, what the user calls it, dtype, shape (null for the
+    batch), `batch_axis`, `range`, `made_up` and `given`, `values`, which says what it holds, and whether that is
+    `doubtful`. Raises WorkloadError for shapes that are missing, for shapes and values that do not fit, and for names
+    that no input has.
     """
     names = [each["name"] for each in model_inputs]
     for option, by_input in (
@@ -203,7 +206,11 @@ def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callabl
         )
         for each in model_inputs
     ]
-    decisive, rows = onnxfile.value_facts(spec["workload"]) if spec.get("kind") == "onnx" else (set(), {})
+    if facts is None:
+        facts = onnxfile.value_facts(spec["workload"]) if spec.get("kind") == "onnx" else usage.UNKNOWN
+    refused = parts.made_up_parts([each for each in described if each["shape"] is not None])
+    if refused is not None:
+        raise WorkloadError(*refused)
     try:
         described = input_shapes(described, spec["shapes"], dtype_of)
         for each in described:
@@ -211,7 +218,13 @@ def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callabl
             each["made_up"] = values.made_up(each, others) if each["given"] is None else None
             each["values"] = values.values_text(each)
             each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
-            values.correct(each, decides=each["name"] in decisive, rows=rows.get(each["name"]))
+            name = each["name"]
+            values.correct(
+                each,
+                decides=name in facts.decisive,
+                rows=facts.rows.get(name),
+                is_worked_out=name in facts.worked_out,
+            )
             if each["given"] is not None:
                 given.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
     except given.ValueRefusedError as error:

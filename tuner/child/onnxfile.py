@@ -3,30 +3,22 @@
 What is read are a few fields of `onnx.proto`: ModelProto.graph and .functions (7, 25), GraphProto.node, .initializer,
 .input and .output (1, 5, 11, 12), ValueInfoProto.name and .type (1, 2), TypeProto.tensor_type (1), its .shape (2),
 TensorShapeProto.dim (1), and of each .dim_value and .dim_param (1, 2), TensorProto.dims and .name (1, 8),
-NodeProto.input, .output, .op_type and .attribute (1, 2, 4, 5), AttributeProto.g (6), FunctionProto.name, .input,
-.output and .node (1, 4, 5, 7).
+NodeProto.input, .output, .op_type and .attribute (1, 2, 4, 5), AttributeProto.name, .i, .t, .g and .ints (1, 3, 5, 6,
+8), FunctionProto.name, .input, .output and .node (1, 4, 5, 7).
 All else is passed by, so that the size of the weights does not matter.
 """
 
 from __future__ import annotations
 
 import mmap
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from .usage import NOTHING, UNKNOWN, Facts, Usage, Value
 
 Shape = Optional[List[Any]]
 Place = Tuple[int, int]
-SHAPES_ALONE = {"Shape", "Size"}
-SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
-PARTS = {"Slice", "Split", "Transpose", "Gather"}  # of the numbers, such as a column for each table
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
-DECIDING = {
-    "NonZero": (0,), "Unique": (0,), "ConstantOfShape": (0,), "StringSplit": (0,), "If": (0,), "Loop": (0, 1),
-    "Range": (0, 1, 2), "NonMaxSuppression": (0, 1, 2, 3, 4), "Slice": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,),
-    "Expand": (1,), "Tile": (1,), "Pad": (1,), "TopK": (1,), "OneHot": (1,), "Compress": (1,), "CenterCropPad": (1,),
-    "LSTM": (4,), "GRU": (4,), "RNN": (4,), "Split": (1,), "SplitToSequence": (1,), "STFT": (1, 3), "MaxUnpool": (2,),
-    "HannWindow": (0,), "HammingWindow": (0,), "BlackmanWindow": (0,),
-}  # fmt: skip
-"""Operators whose output has a size that values decide, or that run as often, and the places of these values."""
+_WITH_BODIES = ("Loop", "Scan")  # whose operands are what their bodies begin with
 
 
 def input_shapes(path: str) -> Dict[str, Shape]:
@@ -46,22 +38,21 @@ def input_shapes(path: str) -> Dict[str, Shape]:
         return {}
 
 
-def value_facts(path: str) -> "Tuple[Set[str], Dict[str, int]]":
-    """Return the inputs whose values decide how much is computed, and of those that index a table its rows.
+def value_facts(path: str) -> Facts:
+    """Return what the values of inputs are used for, as far as the file can be read.
 
-    As far as the file can be read. Values pass through every operator but those that read a shape alone.
+    Values pass through every operator but those that read a shape alone.
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             walk = _Walk(content)
             for graph in _parts(content, (0, len(content)), 7):
-                names = list(_names(content, graph, 11))
-                walk.tables.update(_tables(content, graph))
-                walk.follow(_parts(content, graph, 1), {n: {n} for n in names}, {n: n for n in names})
-            uneven = {name for name, rows in walk.rows.items() if rows < walk.most_rows[name]}  # few rows are cached
-            return walk.decisive | uneven, walk.rows
+                known = {name: Value(frozenset([name]), frozenset([name])) for name in _names(content, graph, 11)}
+                known.update(_tables(content, graph))
+                walk.follow(_parts(content, graph, 1), known)
+            return walk.usage.facts
     except (ValueError, IndexError, OSError):
-        return set(), {}
+        return UNKNOWN
 
 
 class _Walk:
@@ -71,90 +62,95 @@ class _Walk:
         self.content = content
         functions = _parts(content, (0, len(content)), 25)
         self.functions = {_text(content, name): each for each in functions for name in _parts(content, each, 1)}
-        self.tables: Dict[str, int] = {}
-        self.decisive: Set[str] = set()
-        self.rows: Dict[str, int] = {}
-        self.most_rows: Dict[str, int] = {}
+        self.usage = Usage()
 
-    def follow(self, nodes: "Iterable[Place]", carried: Dict[str, Set[str]], origins: Dict[str, str]) -> None:
-        """Follow values through nodes.
-
-        `carried` are the inputs of the model that each value depends on, and `origins` the input that it has the same
-        numbers as.
-        """
+    def follow(self, nodes: "Iterable[Place]", known: "Dict[str, Value]") -> None:
+        """Follow values through nodes; `known` are those of this graph by name, and are added to."""
         content = self.content
         for node in nodes:
             operator = "".join(_text(content, each) for each in _parts(content, node, 4))
-            names = [_text(content, each) for each in _parts(content, node, 1)]
-            sources = [carried.get(name, set()) for name in names]
+            operands = [known.get(_text(content, each), NOTHING) for each in _parts(content, node, 1)]
             outputs = [_text(content, each) for each in _parts(content, node, 2)]
             if operator in self.functions:
                 function = self.functions[operator]
-                inner = [_text(content, each) for each in _parts(content, function, 4)]
-                inside = dict(zip(inner, sources))
-                self.follow(
-                    _parts(content, function, 7), inside, {a: origins[b] for a, b in zip(inner, names) if b in origins}
-                )
+                inside = dict(zip((_text(content, each) for each in _parts(content, function, 4)), operands))
+                self.follow(_parts(content, function, 7), inside)
                 returned = (_text(content, each) for each in _parts(content, function, 5))
-                carried.update(zip(outputs, (inside.get(name, set()) for name in returned)))
+                known.update(zip(outputs, (inside.get(name, NOTHING) for name in returned)))
                 continue
-            if operator in SAME_NUMBERS | PARTS and names[:1] and names[0] in origins:
-                origins.update((name, origins[names[0]]) for name in outputs)
-            if operator == "Gather" and names[0] in self.tables and names[1] in origins:
-                rows, origin = self.tables[names[0]], origins[names[1]]
-                self.rows[origin] = min(rows, self.rows.get(origin, rows))
-                self.most_rows[origin] = max(rows, self.most_rows.get(origin, rows))
-            places = DECIDING.get(operator, ())
-            self.decisive.update(*(source for place, source in enumerate(sources) if place in places))
-            made: Set[str] = set() if operator in SHAPES_ALONE else set().union(*sources)
+            made = self.made(node, operator, operands)
             for attribute in _parts(content, node, 5):
                 for body in _parts(content, attribute, 6):
-                    made = made | self.body(body, sources, carried, origins, is_loop=operator == "Loop")
-            carried.update((name, made) for name in outputs)
+                    own = self.body(body, operator, operands, known)
+                    made = made._replace(depends=made.depends | own)
+            known.update((name, made) for name in outputs)
 
-    def body(
-        self,
-        body: Place,
-        sources: List[Set[str]],
-        carried: Dict[str, Set[str]],
-        origins: Dict[str, str],
-        *,
-        is_loop: bool,
-    ) -> Set[str]:
+    def made(self, node: Place, operator: str, operands: "List[Value]") -> Value:
+        """Return what a node makes of its operands."""
+        numbers: Dict[str, List[int]] = {}
+        for attribute in _parts(self.content, node, 5):
+            name = "".join(_text(self.content, each) for each in _parts(self.content, attribute, 1))
+            if operator == "Constant":
+                for tensor in _parts(self.content, attribute, 5):
+                    return Value(dims=_tensor(self.content, tensor)[1])
+            numbers[name] = [*_numbers(self.content, attribute, 3), *_numbers(self.content, attribute, 8)]
+        axis = numbers.get("axis", numbers.get("gather_axis", []))[:1] or [0]
+        return self.usage.see(operator, operands, axis=axis[0], perm=numbers.get("perm"))
+
+    def body(self, body: Place, operator: str, operands: "List[Value]", known: "Dict[str, Value]") -> "frozenset[str]":
         """Follow values through the body of a branch or a loop, and return what its outputs depend on.
 
         The first output of a loop's body tells whether it goes on, and the others are what its next turn begins with.
         """
-        begins = list(sources)
-        results: List[Set[str]] = []
-        self.tables.update(_tables(self.content, body))
+        begins = list(operands) if operator in _WITH_BODIES else []
+        is_loop, results = operator == "Loop", [NOTHING]
         for _ in range(_TURNS if is_loop else 1):
-            inside = dict(carried)
+            inside = {**known, **dict(_tables(self.content, body))}
             inside.update(zip(_names(self.content, body, 11), begins))
-            self.follow(_parts(self.content, body, 1), inside, dict(origins))
-            results = [inside.get(name, set()) for name in _names(self.content, body, 12)]
-            begins[2:] = [begin.union(*results[n : n + 1]) for n, begin in enumerate(begins[2:], start=1)]
+            self.follow(_parts(self.content, body, 1), inside)
+            results = [inside.get(name, NOTHING) for name in _names(self.content, body, 12)]
+            begins[2:] = [_later(begin, results[n : n + 1]) for n, begin in enumerate(begins[2:], start=1)]
         if is_loop:
-            self.decisive.update(*results[:1])
-        return set().union(*results)
+            self.usage.decisive.update(*(each.depends for each in results[:1]))
+        return frozenset().union(*(each.depends for each in results))
 
 
-def _tables(content: Any, graph: Place) -> "Iterator[Tuple[str, int]]":
-    """Yield the name and the rows of each initializer of two dimensions."""
+def _later(begin: Value, result: "List[Value]") -> Value:
+    """Return what a value of a loop is in later turns: what the first began with, or what a turn has made of it."""
+    for each in result:
+        return Value(begin.depends | each.depends, begin.same & each.same, begin.bounded & each.bounded)
+    return begin
+
+
+def _tables(content: Any, graph: Place) -> "Iterator[Tuple[str, Value]]":
+    """Yield the name and the shape of each initializer."""
     for tensor in _parts(content, graph, 5):
-        name, dims = "", []
-        for number, value in _fields(content, tensor):
-            if number == 8 and isinstance(value, tuple):
-                name = _text(content, value)
-            elif number == 1 and isinstance(value, int):
-                dims.append(value)
-            elif number == 1 and isinstance(value, tuple):  # packed
-                at = value[0]
-                while at < value[1]:
-                    dim, at = _varint(content, at)
-                    dims.append(dim)
-        if len(dims) == 2:
-            yield name, dims[0]
+        name, dims = _tensor(content, tensor)
+        yield name, Value(dims=dims)
+
+
+def _tensor(content: Any, tensor: Place) -> "Tuple[str, Tuple[int, ...]]":
+    """Return the name and the shape of a tensor."""
+    name = "".join(_text(content, each) for each in _parts(content, tensor, 8))
+    return name, tuple(_numbers(content, tensor, 1))
+
+
+def _numbers(content: Any, place: Place, wanted: int) -> "Iterator[int]":
+    """Yield the whole numbers of a field, each a field of its own or packed into one."""
+    for number, value in _fields(content, place):
+        if number != wanted:
+            continue
+        if isinstance(value, int):
+            yield _signed(value)
+            continue
+        at = value[0]
+        while at < value[1]:
+            each, at = _varint(content, at)
+            yield _signed(each)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _names(content: Any, graph: Place, field: int) -> "Iterator[str]":

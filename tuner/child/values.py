@@ -20,7 +20,8 @@ warning too. A graph that can be read makes further ones doubtful: those whose v
 | one floating-point number for all items | 0.5 | yes |
 | a few numbers of an item named as its size, scale or duration | random in [0, 1) | yes |
 | pixels: bytes in three dimensions or more | 0 to 255 at random | |
-| indices of a table, as the graph shows | its rows at random | |
+| indices of a table, as the graph shows, also by way of a remainder | its rows at random | |
+| integers that an index is worked out from | 0 and 1 at random | yes |
 | integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
 | floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
@@ -137,18 +138,27 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all or is_extent else {}))
 
 
-def correct(described: Report, *, decides: bool, rows: Optional[int], is_plain: bool = False) -> None:
+def correct(
+    described: Report,
+    *,
+    decides: bool,
+    rows: Optional[int],
+    is_worked_out: bool = False,
+    is_plain: bool = False,
+) -> None:
     """Correct what is made up for an input by what the graph shows.
 
-    An input that indexes a table gets indices of all its `rows`: two rows would stay in the cache. One whose values
-    `decides` how much is computed is doubtful. One that is for plain arithmetic alone is not, whatever its name is.
+    An input that indexes a table gets indices of all its `rows`, as far as its type has them: two rows would stay in
+    the cache. One whose values `decides` how much is computed is doubtful, and so are whole numbers that an index
+    `is_worked_out` from. One that is for plain arithmetic alone is not, whatever its name is.
     Whoever gives a range has said what the input holds.
     """
     filled = described["made_up"]
     if filled is None or described["range"] is not None:
         return
-    if rows and rows > 1:
-        described["made_up"] = {"range": [0, rows], "of": "rows"}
+    decides = decides or (is_worked_out and "int" in described["dtype"] and "range" in filled)
+    if rows and rows > 1 and described["dtype"] not in ("bool", "string"):
+        described["made_up"] = {"range": [0, fitting(rows - 1, described["dtype"]) + 1], "of": "rows"}
         described["values"], described["doubtful"] = values_text(described), False
     described["doubtful"] = (described["doubtful"] and not is_plain) or decides
 
@@ -234,4 +244,7 @@ def array_of(described: Report, batch_size: int, dtype_of: DtypeOf) -> Any:
     low, high = filled["range"]
     if "int" in kind:
         return rng.integers(low, high, size=shape, dtype=kind)
-    return (low + (high - low) * rng.random(shape)).astype(dtype_of(kind))
+    array = (low + (high - low) * rng.random(shape)).astype(dtype_of(kind))
+    if filled.get("of") == "rows":  # a short type may round them up to a row that there is not
+        array[array.astype("float64") >= high] = low
+    return array

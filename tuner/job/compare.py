@@ -340,7 +340,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         margin=comparison.margin,
         level=comparison.level,
         objective=comparison.objective,
-        unit=comparison.objective.unit,
+        unit=evidence.unit_of(comparison.rounds, comparison.objective),
         rounds=comparison.n_rounds,
         fresh_rounds=sum(round_.fresh for round_ in comparison.rounds if not round_.interruptions),
         ended=comparison.ended,

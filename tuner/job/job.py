@@ -18,6 +18,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.job.checks import check_own_settings, check_placeholders, literal
+from tuner.job.command_settings import set_by_itself
 from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inputs_of, possible_sizes, why_fixed
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import SearchRequest
@@ -337,6 +338,12 @@ def prepare(checked: ParsedRequest) -> Job:
     notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
     notes += [] if checked.workload.command is None else checked.workload.command.notes
     notes += [*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)]
+    notes += set_by_itself(checked.workload.command, job.space, framework.calls, framework.overriding)
+    if not checked.is_python_known and framework.child is not None:
+        notes.append(
+            f"the knobs are those of {framework.title} in {checked.python}: if the command runs another interpreter, "
+            "name it by --python"
+        )
     return replace(job, notes=tuple(notes))
 
 

@@ -58,6 +58,8 @@ class ParsedRequest:
     batch_sizes: list[int] | None
     objective: Objective
     python: Path
+    is_python_known: bool
+    """Whether it is the interpreter of the workload for certain: of most commands only `--python` tells."""
     limits: Limits
     budget: Budget
     deadline_s: float
@@ -98,6 +100,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         )
     if request.numerics not in NUMERICS:
         raise unknown_name("word for --numerics", request.numerics, NUMERICS)
+    named_python = _own_interpreter(workload) if request.python is None else request.python
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=deadline_s,
@@ -117,7 +120,8 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         ),
         pins=pins,
         batch_sizes=_batch_sizes(request.batch_size),
-        python=_interpreter(request.python, workload),
+        python=interpreter(named_python),
+        is_python_known=named_python is not None or workload.command is None,
         storage_url=_storage(request.storage) if stores else request.storage,
         with_groups=request.instances,
         predict=request.predict,
@@ -257,8 +261,12 @@ def _objective(text: str, workload: Workload, device: Device) -> Objective:
     return Objective.MINIMIZE if workload.command.minimize else Objective.MAXIMIZE
 
 
-def parse_size(text: str, *, option: str = "--max-memory") -> int:
-    """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError."""
+def parse_size(text: str | float, *, option: str = "--max-memory") -> int:
+    """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError.
+
+    A number is one of bytes.
+    """
+    text = f"{text / 1024}K" if isinstance(text, int | float) else text
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text.strip(), re.IGNORECASE)
     if not match:
         raise BadInputError(f"{option} is '{text}'", "expected e.g. 800MiB or 2GiB")
@@ -311,18 +319,15 @@ def _storage(url: str) -> str:
     return check_storage(url)
 
 
-def _interpreter(text: str | None, workload: Workload) -> Path:
-    """Return the interpreter's path, its links left alone: a virtual environment is known by its own path.
-
-    A command that begins with an interpreter is taken at its word, also behind what only starts it here.
-    """
+def _own_interpreter(workload: Workload) -> str | None:
+    """Return the interpreter that a command begins with, also behind what only starts it here; None of others."""
     typed = () if workload.command is None else workload.command.words
     named = next((at for at, word in enumerate(typed) if _PYTHON.fullmatch(word)), None)
-    if text is None and named is not None:
-        is_started_here = named == 0 or Path(typed[0]).name in _STARTERS
-        has_own_path = any(word.startswith("PATH=") for word in typed[:named])
-        text = typed[named] if is_started_here and not has_own_path else None
-    return interpreter(text)
+    if named is None:
+        return None
+    is_started_here = named == 0 or Path(typed[0]).name in _STARTERS
+    has_own_path = any(word.startswith("PATH=") for word in typed[:named])
+    return typed[named] if is_started_here and not has_own_path else None
 
 
 def words(text: str) -> list[str]:

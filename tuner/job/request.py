@@ -40,7 +40,7 @@ class SearchRequest:
     storage: str = DEFAULT_STORAGE
     margin: float = MARGIN
     max_p99_ms: float | str | None = None
-    max_memory: str | None = None
+    max_memory: str | float | None = None
     max_power_w: float | str | None = None
     numerics: str = KEEP
     trial_timeout: str = TRIAL_TIMEOUT

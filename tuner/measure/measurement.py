@@ -59,6 +59,8 @@ class Measurement:
     batch_size: int
     status: Status = Status.OK
     message: str = ""
+    hint: str = ""
+    """What to do about its failure, where that is known."""
     pair: Pair | None = None
     paired_batch_size: int | None = None
     """That of the process which it is compared with, None where that is its own."""
@@ -98,7 +100,13 @@ class Measurement:
     def failed(cls, contender: Contender, failure: TrialFailure) -> Measurement:
         """Return that of a contender that has failed."""
         batch_size = contender.setting.batch_size
-        return cls(contender=contender.names[0], batch_size=batch_size, status=failure.status, message=failure.message)
+        return cls(
+            contender=contender.names[0],
+            batch_size=batch_size,
+            status=failure.status,
+            message=failure.message,
+            hint=failure.hint,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Measurement:
@@ -120,7 +128,7 @@ class Measurement:
             "deviation": self.deviation,
             "precision": self.precision,
             "peak_memory_bytes": self.peak_memory_bytes,
-        }
+        } | ({"hint": self.hint} if self.hint else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tuner.measure.objective import METRIC
 from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
@@ -101,7 +100,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     }
     answer = Answer(code=result.code, word=compared[result.code], text=text)
     rows = [
-        (name, _side_text(side, setting, result.unit))
+        (name, _side_text(side, setting, shows_steps=not result.objective.is_of_command))
         for name, side, setting in (("a", a, result.a), ("b", b, result.b))
     ]
     if result.code is VerdictCode.UNDECIDED:
@@ -112,14 +111,14 @@ def comparison_card(result: ComparisonResult) -> Card:
     return Card(answers=(answer,), rows=(*rows, *input_rows(result.inputs), *notes(result.warnings)))
 
 
-def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str:
+def _side_text(side: SideResult, setting: Mapping[str, Value], *, shows_steps: bool) -> str:
     """Return a side of a comparison: its setting, what it was called, and the quantiles of its step.
 
     Of a command no steps are seen.
     """
     asked = "" if "=" in side.asked else f"  ({side.asked})"
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
-    parts = [times] if times and unit != METRIC else []
+    parts = [times] if times and shows_steps else []
     parts += [] if side.energy_j is None else [f"{energy_text(side.energy_j)} an item"]
     return "; ".join([f"{setting_text(setting)}{asked}", *parts])
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.finals import GROUP, INCUMBENT
-from tuner.measure.objective import METRIC, RESPONSE_UNIT
+from tuner.measure.objective import Objective
 from tuner.quantity import duration_text, energy_text, interval_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report import terminal
 from tuner.report.layout import table
@@ -98,11 +98,11 @@ def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult | None) -> 
     return ratio_text(verdict.speedup, verdict.low, verdict.high)
 
 
-def tails(final: FinalsResult | None) -> RenderableType:
+def tails(final: FinalsResult | None, objective: Objective) -> RenderableType:
     """Return the contenders' quantiles of the step, memory and limits; nothing of a command, which shows no steps."""
-    if final is None or not final.tails or final.unit == METRIC:
+    if final is None or not final.tails or objective.is_of_command:
         return Text()
-    is_open = final.unit == RESPONSE_UNIT
+    is_open = objective is Objective.RESPONSE
     title = "responses in the finals (ms), the wait in the queue included" if is_open else "steps in the finals (ms)"
     count = "requests" if is_open else "steps"
     is_metered = any(tail.energy_j is not None for tail in final.tails.values())
@@ -124,11 +124,17 @@ def tails(final: FinalsResult | None) -> RenderableType:
 
 def details(study: StudyResult) -> list[RenderableType]:
     """Return what stands behind the answers of a study: its finals, and how its search went."""
-    parts: list[RenderableType] = [terminal.incumbent_line(study), Text(), verdicts(study), tails(study.finals)]
+    parts: list[RenderableType] = [
+        terminal.incumbent_line(study),
+        Text(),
+        verdicts(study),
+        tails(study.finals, study.objective),
+    ]
     several = study.groups
     if several is not None:
         title = "finals of several processes"
-        parts += [Text(), _finals_table(several.finals, several.verdicts, GROUP, title=title), tails(several.finals)]
+        of_several = _finals_table(several.finals, several.verdicts, GROUP, title=title)
+        parts += [Text(), of_several, tails(several.finals, study.objective)]
     together = None if study.recommended is None else study.recommended.together
     if together is not None:
         sessions = sessions_text(together, together.closest_s)

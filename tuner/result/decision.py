@@ -15,7 +15,7 @@ from tuner.quantity import plural
 from tuner.result.study import GainResult, PooledResult, SessionResult, VerdictResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import Verdict, VerdictCode
+from tuner.stats.equivalence import MIN_DF, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import PooledVerdict, pooled_verdict
 from tuner.study.attributes import Attributes
@@ -134,7 +134,7 @@ def _reason(
         return f"no setting meets the limits; {source} is recommended although it breaks one"
     if source == default:
         if against is None or against.speedup is None:
-            return f"keep {default}: the finals gave no result"
+            return f"keep {default}: {why_none(estimates, default)}"
         return f"keep {default}: no setting was shown to be faster by more than the margin"
     if source == default + SAME_BATCH:
         return "the gain comes from the batch size: the default threads are as fast as the incumbent's"
@@ -148,6 +148,19 @@ def _reason(
         return f"several processes are better than {default} in the finals{simplest}"
     name = {SIMPLER: "a simpler setting than the incumbent", ONE_PROCESS: "one process"}.get(source, source)
     return f"{name} is better than {default} in the finals{simplest}"
+
+
+def why_none(estimates: FinalsEstimates, default: str) -> str:
+    """Return why finals say nothing of the default and another setting."""
+    names = [name for c in estimates.contenders if default in c.names for name in c.names[:1]]
+    both = [each for name in names if (each := estimates.log_ratio(name, estimates.incumbent)) is not None]
+    if not both:
+        return "the finals gave no result"
+    n = len(estimates.y)
+    rounds = plural(n, "round")
+    if both[0].df < MIN_DF:
+        return f"{rounds} of finals {'is' if n == 1 else 'are'} too few to decide"
+    return f"{rounds} of finals vary too much to name a speed-up"
 
 
 # ---- sessions -------------------------------------------------------------------------------------------------------

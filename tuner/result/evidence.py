@@ -67,6 +67,12 @@ def tail(rounds: Sequence[Round], name: str, batch_size: int) -> TailResult:
     )
 
 
+def unit_of(rounds: Sequence[Round], objective: Objective) -> str:
+    """Return what rates are shown in: of a command what it prints beside its numbers, if that is one unit."""
+    printed = {each.unit for r in rounds for slices in r.slices.values() for each in slices}
+    return printed.pop() if objective.is_of_command and len(printed) == 1 and printed != {""} else objective.unit
+
+
 def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
     """Return the durations (s) of a contender's steps in all rounds that count."""
     return [step for each in _slices_of(rounds, name) for step in each.latency_samples_s]
@@ -114,7 +120,7 @@ def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
         by_size.setdefault(trial.setting.batch_size, []).append(trial)
     works = sorted(size for size, own in by_size.items() if any(trial.status is Status.OK for trial in own))
     refused = {
-        size: own[-1].message for size, own in sorted(by_size.items()) if all(trial.status in _REFUSED for trial in own)
+        size: own[-1].reason for size, own in sorted(by_size.items()) if all(trial.status in _REFUSED for trial in own)
     }
     if not works or not refused:
         return []
@@ -132,7 +138,7 @@ def failure_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     working = {trial.setting.batch_size for trial in trials if trial.status is Status.OK}
     ran = {trial.setting for trial in trials if trial.status is Status.OK}
     tried = [trial for trial in trials if trial.setting.batch_size in working]
-    failed = {trial.setting: trial.message for trial in tried if trial.status in _REFUSED and trial.setting not in ran}
+    failed = {trial.setting: trial.reason for trial in tried if trial.status in _REFUSED and trial.setting not in ran}
     if not failed:
         return []
     share = f"{len(failed)} of {plural(len({trial.setting for trial in tried}), 'setting')}"

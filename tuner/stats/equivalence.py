@@ -12,7 +12,8 @@ from tuner.stats import MARGIN as MARGIN
 from tuner.stats.estimate import Estimate
 
 _HOPELESSLY_WIDE = math.log(1.5)
-_MIN_DF = 2.0  # with one degree of freedom, the width of an interval depends on whether two numbers happen to agree
+MIN_DF = 2.0
+"""Of a decision: with one, the width of an interval depends on whether two numbers happen to agree."""
 _Z = 1.96
 
 
@@ -59,7 +60,7 @@ def verdict_on(estimate: Estimate, *, level: float = 0.95, margin: float = MARGI
     """
     low, high = estimate.interval(level)
     speedup, most = estimate.ratio, 1 + margin
-    if estimate.df < _MIN_DF:
+    if estimate.df < MIN_DF:
         word = VerdictCode.UNDECIDED
     elif low > 1 and speedup > most:
         word = VerdictCode.BETTER

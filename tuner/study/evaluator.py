@@ -255,7 +255,7 @@ class Evaluator:
             beside = next((each.trial.setting for each in running.values() if each.trial is not None), "it")
             raise TunerError(
                 f"the reference process failed beside {beside}: {failure.message}",
-                f"{way_out(failure.status, failure.message, otherwise=_RUN_AGAIN)}; end of its log:\n"
+                f"{failure.hint or way_out(failure.status, failure.message, otherwise=_RUN_AGAIN)}; end of its log:\n"
                 + failure.evidence(2000),
             ) from failure
 

@@ -228,7 +228,7 @@ class Finals:
             if failed:
                 return TunerError(
                     f"no setting but the default ran: {len(failed)} failed, the last one with: {failed[-1].message}",
-                    "`tftune show --details` gives the reason of each",
+                    failed[-1].hint or "`tftune show --details` gives the reason of each",
                 )
             return TunerError("there is no other setting to compare the default with", self._why_alone())
         if self.plan.evaluation.limits and measurements:

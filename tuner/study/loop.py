@@ -207,7 +207,8 @@ class Search:
                 if self._is_missed(done):
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
-                        f"{way_out(done.status, done.message, otherwise=_RUN_IT)}; then run the same command again",
+                        f"{done.hint or way_out(done.status, done.message, otherwise=_RUN_IT)}; then run the same "
+                        "command again",
                         log=done.log,
                     )
             self._take_noise()

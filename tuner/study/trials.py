@@ -50,6 +50,8 @@ class Trial:
     over_limit: bool = False
     pruned: bool = False
     message: str = ""
+    hint: str = ""
+    """What to do about its failure, where that is known."""
     log: str = ""
     slices: tuple[Slice, ...] = ()
     passes: tuple[int, ...] = ()
@@ -74,7 +76,12 @@ class Trial:
 
     def failed(self, failure: TrialFailure) -> Trial:
         """Return the trial as one that ended with this failure."""
-        return replace(self, status=failure.status, message=failure.message, log=failure.log)
+        return replace(self, status=failure.status, message=failure.message, hint=failure.hint, log=failure.log)
+
+    @property
+    def reason(self) -> str:
+        """Return why it failed, and what to do about it where that is known."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
 
     @property
     def turns(self) -> Sequence[Turn]:
@@ -194,6 +201,7 @@ def attributes_of(trial: Trial) -> dict[str, Any]:
         "over_limit": trial.over_limit,
         "pruned": trial.pruned,
         "message": trial.message,
+        "hint": trial.hint,
         "log": trial.log,
         "facts": trial.facts,
         "deviation": trial.deviation,
@@ -255,6 +263,7 @@ def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
         over_limit=attrs.get("over_limit", False),
         pruned=attrs.get("pruned", False),
         message=attrs.get("message", ""),
+        hint=attrs.get("hint", ""),
         log=attrs.get("log", ""),
         **measured,
         facts=attrs.get("facts"),

@@ -25,7 +25,7 @@ from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
 from tuner.workload.workload import Kind, Workload
 
-_FORMAT = 11  # raise it when the worker writes something else
+_FORMAT = 12  # raise it when the worker writes something else
 _ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
 _OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
 _LESS = "use a smaller model, as exporting takes several times the memory of its weights"

@@ -7,6 +7,7 @@ it is slower than a run.
 from __future__ import annotations
 
 import itertools
+import shlex
 import statistics
 import subprocess
 import time
@@ -19,7 +20,7 @@ from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
 from tuner.machine.affinity import cpus_in_use
 from tuner.machine.cpulist import parse_list
-from tuner.machine.exits import last_words
+from tuner.machine.exits import last_words, remedy_in
 from tuner.machine.openmp import asks_to_bind
 from tuner.machine.topology import read_mask
 from tuner.space.auditing import moved_text
@@ -218,10 +219,21 @@ class CommandProcess:
             codes = (*_OUT_OF_MEMORY, *self._launcher.out_of_memory)
             is_full = any(code in failure.log[-_KEPT_LOG:] for code in codes)
             status = Status.OOM if is_full else failure.status
-            raise TrialFailure(status, message, failure.log[-_KEPT_LOG:]) from failure
+            is_of_its_end = status is Status.CRASHED and remedy_in(failure.message) is None
+            hint = self._hint_past(failure.log) if is_of_its_end else ""
+            raise TrialFailure(status, message, failure.log[-_KEPT_LOG:], hint=hint) from failure
         finally:
             process.close()
             self._running = None
+
+    def _hint_past(self, log: str) -> str:
+        """Return how a run counts that printed its number before it failed: many programs crash as they end."""
+        try:
+            self._launcher.command.read(log)
+        except NoNumberError:
+            return ""
+        whole = shlex.quote(f"{self._launcher.command}; true")
+        return f"it had printed its number: if it does not matter how it ends, measure sh -c {whole}"
 
     def _see(self, process: ChildProcess) -> None:
         """Look once which CPUs a run uses; what is too short to have used CPU time is looked at in the next run."""

@@ -21,6 +21,7 @@ _TIME = re.compile(
 _RATE = re.compile(
     r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
 )
+_OF_POSIX = re.compile(r"\[:[a-z]+:\]")
 _SHELL = re.compile(r"[|&;<>$`]")
 _OF_SHELLS = re.compile(r"[\s|&;<>()$`'\"=]+")  # what parts the words of a line
 _BUILTINS = frozenset(["cd", "source", ".", "export", "ulimit", "time", "exec", "eval", "set", "if", "for", "while"])
@@ -139,10 +140,16 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
     if not words:
         raise BadInputError("--metric-regex without a command", "put the command last, after --")
     check_program(words)
+    if unknown := _OF_POSIX.search(pattern):
+        raise BadInputError(
+            f"--metric-regex '{pattern}': {unknown[0]} is not known in Python's patterns, and means its letters there",
+            r"write [0-9] for [[:digit:]], and \s for [[:space:]]",
+        )
     try:
         n_groups = re.compile(pattern).groups
     except re.error as error:
-        raise BadInputError(f"--metric-regex '{pattern}': {error}", "expected a regular expression") from None
+        hint = "put parentheses around the number instead" if r"\K" in pattern else "expected a regular expression"
+        raise BadInputError(f"--metric-regex '{pattern}': {error}", hint) from None
     if n_groups > 1:
         raise BadInputError(
             f"--metric-regex '{pattern}' has {n_groups} groups",

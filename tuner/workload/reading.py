@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from tuner.workload.digits import SEPARATORS, mark_after, mark_before, two_dots, worth
 from tuner.workload.headers import units_in
-from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, inverse, is_plural, is_time, no_match
+from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
@@ -29,7 +29,7 @@ _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again an
 _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"\.?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
-_BEFORE = re.compile(r"[\s(\[=~≈$€£<>+]*")
+_BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
 _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
 _NOTHING_YET = frozenset(
     ["", "?", "-", "--", "n/a", "na", "nan", "-nan", "inf", "+inf", "-inf", "infinity", "none", "null"]
@@ -160,21 +160,21 @@ def read(pattern: str, output: str) -> Reading:
         n_left_out=len(numbers) - len(good),
         units_around=() if readings[0].unit else units_in(lines),
     )
-    _refuse_lost(pattern, lines, reading)
+    for other, scale in relatives(reading.unit).items():
+        if other in lines:
+            _refuse_lost(pattern, lines, reading, other, scale)
     return reading
 
 
-def _refuse_lost(pattern: str, lines: str, reading: Reading) -> None:
-    """Raise NoNumberError if numbers that the pattern looks for have the inverse unit on some lines: 1.10s/it.
+def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: float | None) -> None:
+    """Raise NoNumberError if numbers that the pattern looks for have another unit on some lines: 1.10s/it, 1.05kit/s.
 
-    A progress bar prints the slow half of its rates so, if they are about 1, and the pattern misses that half. A few
-    numbers before the first match are of a start, and numbers far from the others are of something else, such as a bar
-    around this one.
+    A progress bar prints the slow half of its rates upside down, if they are about 1, and the fast half with a prefix,
+    if they are about 1000. The pattern misses that half. A few numbers before the first match are of a start, and
+    numbers far from the others are of something else, such as a bar around this one. `scale` is how many of the
+    reading's unit one of the `other` is, None of the inverse.
     """
-    other = inverse(reading.unit)
-    if not other or other not in lines:
-        return
-    word = re.compile(rf"(?<![A-Za-z]){re.escape(other)}(?![A-Za-z])")
+    word = re.compile(rf"(?<![A-Za-z]){re.escape(other)}(?![A-Za-z/])")
     usual, is_begun, n_before = statistics.median(reading.values), False, 0
     for line in lines.splitlines():
         if re.search(pattern, line):
@@ -187,15 +187,19 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading) -> None:
             numbers = list(_numbers(re.finditer(pattern, turned), turned))
         except NoNumberError:
             continue
-        if not any(isinstance(each, _Number) and 1 / _NEAR <= usual * each.value <= _NEAR for each in numbers):
+        found = [each.value for each in numbers if isinstance(each, _Number)]
+        if not any(1 / _NEAR <= (usual * v if scale is None else v * scale / usual) <= _NEAR for v in found):
             continue
         n_before += not is_begun
         if is_begun or n_before > len(reading.values):
             field = "rate_inv_fmt" if is_time(reading.unit) else "rate_noinv_fmt"
+            hint = f"let the command print one unit alone: a bar of tqdm does with {{{field}}} in its bar_format"
+            if scale is not None:
+                hint = f"let the pattern match both, such as ([0-9.]+) *(?:{reading.unit}|{other})"
             raise NoNumberError(
                 f"'{pattern}' matches numbers in {reading.unit} alone, and others are in {other}: "
                 f"'{_short(line.strip())}'",
-                f"let the command print one unit alone: a bar of tqdm does with {{{field}}} in its bar_format",
+                hint,
             )
 
 
@@ -232,6 +236,12 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
                 "let the pattern name what stands right before the number, e.g. ': ([0-9.]+)'",
             )
         last_end = end
+        if re.search(r"(?:<|≤|≥)\s*\Z", lines[max(0, begin - 3) : begin]) and lines[end : end + 1] != ">":
+            shown = _short(lines[max(0, begin - 2) : end].strip())
+            raise NoNumberError(
+                f"'{match.re.pattern}' matched '{shown}', which is a bound and no number",
+                "let the command print the number itself, with more digits or in a finer unit",
+            )
         number = _number(lines, begin, end, match)
         sign = "-" if _NEGATIVE.search(lines[max(0, begin - 2) : begin]) else ""
         yield number if 0 < number.value < math.inf and not sign else sign + number.text

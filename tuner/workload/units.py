@@ -13,7 +13,22 @@ PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, 
 PREFIXES |= {"Tsd": 1e3, "Mio": 1e6, "mio": 1e6, "mln": 1e6, "mn": 1e6, "Mrd": 1e9, "bn": 1e9}
 _SECONDS = {
     1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosec", "nanosecs", "nanosecond", "nanoseconds"),
-    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsec", "microsecs", "microsecond", "microseconds"),
+    1e-6: (
+        "us",
+        "µs",
+        "μs",
+        "usec",
+        "usecs",
+        "µsec",
+        "µsecs",
+        "μsec",
+        "μsecs",
+        "micros",
+        "microsec",
+        "microsecs",
+        "microsecond",
+        "microseconds",
+    ),
     1e-3: ("ms", "msec", "msecs", "millis", "millisec", "millisecs", "millisecond", "milliseconds"),
     1.0: ("s", "sec", "secs", "second", "seconds"),
     60.0: ("min", "mins", "minute", "minutes"),
@@ -42,6 +57,8 @@ _RATE = re.compile(r".*?([bfiopqrt]ps|hz|flops)", re.IGNORECASE)  # without a ba
 _COUNTED = re.compile(
     r"(?i)(?:[0-9] ?[a-z]+|\b(?:[cgt]pu|core|device|host|instance|node|process|rank|replica|socket|thread|worker))$"
 )
+_SHORT_TIMES, _SHORT_PREFIXES = ("ns", "us", "µs", "ms", "s"), ("k", "K", "M", "G")
+_LOOKED_AT = 1 << 16  # characters at the end of an output
 
 
 class NoNumberError(Exception):
@@ -60,7 +77,21 @@ def no_match(pattern: str, lines: str) -> NoNumberError:
     timed = _SHELL_TIME.search(lines)
     hint = "" if last else "let it print its number: a log file by sh -c '… && cat FILE'; some print to terminals alone"
     hint = hint if timed is None else f"print seconds by time -p, or let the pattern match {timed[1]}: real\\s+(\\S+)"
+    hint = hint or _nearly(pattern, lines[-_LOOKED_AT:])
     return NoNumberError(f"no line of its output matches '{pattern}'{printed}", hint)
+
+
+def _nearly(pattern: str, lines: str) -> str:
+    """Return what a pattern could be changed to so that it matches: letters of any case, or spaces of any number."""
+    spaced, open_ended = re.sub(r"(?<!\\) +", r"\\s*", pattern), re.sub(r"(?<!\\)\$$", "", pattern)
+    for changed in (f"(?i){pattern}", spaced, f"(?i){spaced}", open_ended):
+        try:
+            found = re.search(changed, lines, re.MULTILINE)
+        except re.error:  # flags of its own come first
+            continue
+        if found and found[0].strip():
+            return f"'{found[0].strip()[:80]}' is matched by --metric-regex '{changed}'"
+    return ""
 
 
 def is_per_step(unit: str) -> bool:
@@ -92,6 +123,26 @@ def inverse(unit: str) -> str:
     """Return the unit upside down, s/it of it/s; "" if it is no ratio with a time in it."""
     over, bar, under = unit.replace(" ", "").partition("/")
     return f"{under}/{over}" if bar and (over in TIMES) != (under in TIMES) else ""
+
+
+def relatives(unit: str) -> dict[str, float | None]:
+    """Return units that programs change to as numbers grow or shrink, with how many of this unit each is.
+
+    The inverse has None: s/it of it/s. Of it/s they are kit/s and more, and of ms/step us/step and s/step.
+    """
+    over, bar, under = unit.partition("/")
+    others = [f"{each}{bar}{under}" for each in _SHORT_TIMES if over in TIMES]
+    if over not in TIMES and bar and under in TIMES:
+        base = over[1:] if over[:1] in _SHORT_PREFIXES and len(over) > 1 else over
+        others = [f"{prefix}{each}{bar}{under}" for each in {over, base} for prefix in ("", *_SHORT_PREFIXES)]
+    scaled: dict[str, float | None] = {}
+    for each in others:
+        try:
+            scale = factor(each, unit)
+        except NoNumberError:
+            continue
+        scaled |= {each: scale} if scale != 1.0 else {}
+    return scaled | ({inverse(unit): None} if inverse(unit) else {})
 
 
 def _parts(unit: str) -> tuple[str, str, str]:

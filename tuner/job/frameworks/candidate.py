@@ -206,7 +206,7 @@ class PreparedVariant:
         if start.status is Status.OK:
             return
         if kind is Kind.DEFAULT:
-            self.failure = Failure(status=start.status, message=start.message)
+            self.failure = Failure(status=start.status, message=start.message, hint=start.hint)
         elif self.tuned is not None:
             failure = f"its best setting is {start.status}: {start.message}"
             self.tuned = structs.replace(self.tuned, setting=None, failure=failure)

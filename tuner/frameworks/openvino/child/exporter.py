@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, Dict, List
 
-from ....child import onnxfile
+from ....child import onnxfile, usage
 from ....child.inputs import WorkloadError, copy_described, described_inputs, load_libraries, write_described
 
 MODEL = "model.xml"
@@ -30,6 +30,14 @@ DTYPES.update(
         for bits in (8, 16, 32, 64)
     }
 )
+OPERATORS = {
+    "Convert": "Cast", "ConvertLike": "Cast", "ShapeOf": "Shape", "StridedSlice": "Slice", "VariadicSplit": "Split",
+    "Select": "Where", "Broadcast": "Expand", "FloorMod": "Mod", "Clamp": "Clip", "Maximum": "Max", "Minimum": "Min",
+    "Subtract": "Sub", "Multiply": "Mul", "Divide": "Div", "Interpolate": "Resize",
+    "ScatterElementsUpdate": "ScatterElements", "ScatterNDUpdate": "ScatterND", "EmbeddingBagOffsets": "EmbeddingBag",
+    "EmbeddingBagOffsetsSum": "EmbeddingBag", "EmbeddingBagPackedSum": "EmbeddingBag",
+}  # fmt: skip
+"""Names of operators in ONNX's words."""
 Report = Dict[str, Any]
 
 
@@ -43,7 +51,9 @@ def export(spec: Report) -> None:
     import numpy as np
 
     os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].lower().endswith(".onnx") else MODEL))
-    described = described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec, np.dtype)
+    path, libraries = spec["workload"], spec["op_libraries"]
+    facts = None if path.lower().endswith(".onnx") else value_facts(read(path, libraries))
+    described = described_inputs(model_inputs(path, libraries), spec, np.dtype, facts)
     write_described(folder, described, None)
 
 
@@ -86,6 +96,31 @@ def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
             sizes = [(name if isinstance(name, str) else None) if n is None else n for n, name in zip(sizes, named)]
         described.append({"name": port.get_any_name(), "dtype": DTYPES.get(kind, kind), "shape": sizes})
     return described
+
+
+def value_facts(model: Any) -> usage.Facts:
+    """Return what a model of OpenVINO's own uses the values of its inputs for, as far as its graph can be read.
+
+    What branches and loops hold is not looked at.
+    """
+    walk = usage.Usage()
+    known: Dict[Any, usage.Value] = {}
+    for operation in model.get_ordered_ops():
+        kind, ports = operation.get_type_name(), [port.get_source_output() for port in operation.inputs()]
+        operands = [known[port.get_node().get_name(), port.get_index()] for port in ports]
+        axis = 0
+        if kind == "Gather" and ports[2].get_node().get_type_name() == "Constant":
+            axis = int(ports[2].get_node().data)
+        made = walk.see(OPERATORS.get(kind, kind), operands, axis=axis)
+        for port in operation.outputs():
+            value = made
+            if kind == "Parameter":
+                named = frozenset([port.get_any_name()])
+                value = usage.Value(named, named)
+            elif not made.depends and port.get_partial_shape().is_static:
+                value = usage.Value(dims=tuple(port.get_shape()))
+            known[operation.get_name(), port.get_index()] = value
+    return walk.facts
 
 
 def convert(spec: Report, path: str) -> None:

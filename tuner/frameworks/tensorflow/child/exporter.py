@@ -61,9 +61,13 @@ def write(spec: Report) -> Report:
     seen = (described_graph or {}).pop("values", {"decisive": (), "plain": (), "rows": {}, "worked_out": ()})
     for number, each in enumerate(described):
         if "made_up" in each:
-            is_made = number in seen["worked_out"] and "int" in each["dtype"] and "range" in (each["made_up"] or {})
-            is_decisive, is_plain = is_made or number in seen["decisive"], number in seen["plain"]
-            values.correct(each, decides=is_decisive, is_plain=is_plain, rows=seen["rows"].get(number))
+            values.correct(
+                each,
+                decides=number in seen["decisive"],
+                rows=seen["rows"].get(number),
+                is_worked_out=number in seen["worked_out"],
+                is_plain=number in seen["plain"],
+            )
     write_described(spec["folder"], described, described_graph)
     return choice
 

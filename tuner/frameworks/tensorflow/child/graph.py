@@ -35,6 +35,8 @@ SCATTERS = {f"UnsortedSegment{each}" for each in ("Sum", "Max", "Min", "Prod")} 
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
 PARTS = {"StridedSlice": 0, "Slice": 0, "Unpack": 0, "Split": 1, "SplitV": 0, "Transpose": 0, "GatherV2": 0}
 """Operators that give some of the numbers, such as a column for each table, and where these come in."""
+BOUNDING = {"FloorMod", "AsString", "StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"}
+"""Operators that make any numbers possible indices, and spread them over the rows of a table."""
 READ = {"ReadVariableOp", "VariableV2"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 SHAPES_ALONE = {"Shape", "ShapeN", "Size", "Rank"}
@@ -57,7 +59,7 @@ DECIDING: dict[str, tuple[int, ...]] = {
     "CropAndResize": (3,),
 }
 """Operators whose output has a size that values decide, and the places of these among their inputs."""
-ATTRIBUTES = ("shrink_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
+ATTRIBUTES = ("shrink_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation", "batch_dims")
 
 Source = Tuple[int, int]  # node, output
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
@@ -78,17 +80,17 @@ def describe(function: Any) -> dict[str, Any]:
     flat.add(graph.get_operations(), 1)
     inside = {id(outer): inner for outer, inner in graph.captures}
     variables = []
-    rows: dict[int, int] = {}  # of tables, by the node of their variable
+    tables: dict[int, list[int]] = {}  # the shapes of variables, by their nodes
     for variable in graph.variables:
         handle, n = inside.get(id(variable.handle)), int(variable.shape.num_elements() or 0)
         if handle is not None:
             node = flat.sources[key(handle)][0]
             variables.append([node, n, n * variable.dtype.size])
-            rows.update({node: int(variable.shape[0])} if variable.shape.rank == 2 and n else {})
+            tables.update({node: variable.shape.as_list()} if variable.shape.rank and n else {})
     sources = [flat.sources.get(key(tensor)) for tensor in given]
     outputs = [flat.sources[key(tensor)] for tensor in returned]
-    decisive, plain, indexing = flat.followed(sources, rows)
-    fewest, most, unknown = flat.rows_of(sources, rows)
+    decisive, plain, indexing = flat.followed(sources, tables)
+    fewest, most, unknown = flat.rows_of(sources, tables)
     uneven = {place for place, n_rows in fewest.items() if n_rows < most[place]}  # few rows of a large table are cached
     values = {"decisive": sorted({*decisive, *uneven}), "plain": plain, "rows": fewest}
     values["worked_out"] = sorted((indexing | unknown) - {*fewest})
@@ -225,7 +227,9 @@ class Flat:
                 limits += [trips for trips, _ in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None, tested
 
-    def followed(self, given: list[Source | None], rows: dict[int, int]) -> tuple[list[int], list[int], set[int]]:
+    def followed(
+        self, given: list[Source | None], tables: dict[int, list[int]]
+    ) -> tuple[list[int], list[int], set[int]]:
         """Return which inputs, by their sources, decide how much is computed, and which are for plain arithmetic alone.
 
         The third are those that indices of tables depend on. Values pass through every operator but those that read a
@@ -246,7 +250,7 @@ class Flat:
                 for place in DECIDING.get(operator, ()):
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
-                if operator in LOOKUPS and self.origin(sources[0], READ | SAME_NUMBERS)[0] in rows:
+                if operator in LOOKUPS and self.origin(sources[0], READ | SAME_NUMBERS)[0] in tables:
                     indexing |= parts[1]
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
                 own = given_by.get(number, set())
@@ -255,22 +259,28 @@ class Flat:
         return sorted(decisive), sorted(set(range(len(given))) - decisive - special), indexing
 
     def rows_of(
-        self, given: list[Source | None], rows: dict[int, int]
+        self, given: list[Source | None], tables: dict[int, list[int]]
     ) -> tuple[dict[int, int], dict[int, int], set[int]]:
-        """Return the fewest rows of the tables that each input indexes, and the most; `rows` has each variable's.
+        """Return the fewest rows of the tables that each input indexes, and the most.
+
+        `tables` are the shapes of variables; a constant may be a table, too.
 
         The third are the inputs that index what has no known number of rows, such as the nodes of a graph.
         """
         fewest: dict[int, int] = {}
         most: dict[int, int] = {}
         unknown: set[int] = set()
-        for operator, sources, *_ in self.nodes:
+        for operator, sources, _, attributes, _ in self.nodes:
             if operator in LOOKUPS and len(sources) > 1:
                 table = self.origin(sources[0], READ | SAME_NUMBERS)
-                index = self.origin(sources[1], SAME_NUMBERS | {*PARTS})
+                index = self.origin(sources[1], SAME_NUMBERS | {*PARTS} | BOUNDING)
                 place = given.index(index) if index in given else None
-                shape = self.nodes[table[0]][2][table[1]][1] or []
-                n_rows = rows.get(table[0]) or (shape[0] if len(shape) == 2 else None)
+                shape = tables.get(table[0]) or []
+                if self.nodes[table[0]][0] == "Const":
+                    shape = self.nodes[table[0]][2][table[1]][1] or []
+                axis = attributes.get("axis", 0)
+                is_table = -len(shape) <= axis < len(shape) and not attributes.get("batch_dims")
+                n_rows = shape[axis] if is_table else None
                 if place is not None and n_rows:
                     fewest[place] = min(n_rows, fewest.get(place, n_rows))
                     most[place] = max(n_rows, most.get(place, n_rows))
@@ -342,4 +352,9 @@ def attributes(op: Any) -> dict[str, Any]:
         if name in op.node_def.attr:
             value = op.get_attr(name)
             values[name] = value.decode() if isinstance(value, bytes) else value
+    if op.type == "GatherV2":
+        from tensorflow.python.framework.tensor_util import constant_value
+
+        axis = constant_value(op.inputs[2])
+        values["axis"] = 0 if axis is None else int(axis)
     return values

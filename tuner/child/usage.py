@@ -1,0 +1,139 @@
+"""What a model uses the values of its inputs for: how much is computed, and which rows of its tables are read.
+
+A walk follows the values through a graph, operator by operator, in ONNX's words. It has to know of three things:
+
+    Gather(table, Cast(ids))             ids are rows of the table, whatever stands between that keeps their numbers
+    Gather(table, Mod(Mul(ids, 31), n))  any numbers are possible: a remainder bounds them, and spreads them
+    Gather(table, Add(ids, offset))      an index is worked out, and which numbers are possible is not known
+"""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, NamedTuple, Optional, Sequence, Set, Tuple
+
+NONE: FrozenSet[str] = frozenset()
+
+
+class Value(NamedTuple):
+    """What is known of a value in a graph.
+
+    `depends` are the inputs of the model that it depends on. It has the same numbers as those in `same`. Whatever those
+    in `bounded` hold, it is a possible index. `dims` is the shape of a constant, () of anything else.
+    """
+
+    depends: FrozenSet[str] = NONE
+    same: FrozenSet[str] = NONE
+    bounded: FrozenSet[str] = NONE
+    dims: Tuple[int, ...] = ()
+
+
+class Facts(NamedTuple):
+    """What the values of inputs are used for.
+
+    Those of `decisive` inputs decide how much is computed. `rows` are those of the smallest table that an input
+    indexes. Of `worked_out` inputs an index is computed, or they index what has no known number of rows.
+    """
+
+    decisive: Set[str]
+    rows: Dict[str, int]
+    worked_out: Set[str]
+
+
+NOTHING = Value()
+UNKNOWN = Facts(set(), {}, set())
+SHAPES_ALONE = {"Shape", "Size"}
+CONSTANTS_TOO = {"Cast", "CastLike", "Identity", "Dropout", "DequantizeLinear"}
+"""Operators that leave a table a table."""
+FIRST = {
+    "Cast", "CastLike", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Dropout",
+    "Abs", "Relu", "Clip", "Mod", "BitwiseAnd", "Slice", "Split", "SplitToSequence", "SequenceAt", "Transpose",
+    "Gather", "GatherElements", "GatherND", "Pad", "Compress",
+}  # fmt: skip
+"""Operators that give numbers of their first operand, or some of them, such as a column for each table."""
+JOINING = {"Concat", "ConcatFromSequence", "SequenceConstruct", "Max", "Min"}
+BOUNDING = {"Mod", "BitwiseAnd", "Clip"}
+ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
+LOOKUPS = {
+    "Gather": ((0, 1),), "GatherBlockQuantized": ((0, 1),),
+    "EmbeddingBag": ((0, 1),),
+    **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), ((2, 0), (4, 1), (3, 8))),
+}  # fmt: skip
+"""Operators that read rows of tables: where each table stands among their operands, and where its indices do."""
+PLACING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter"}
+"""Operators whose second operand are places in the first."""
+DECIDING = {
+    "NonZero": (0,), "Unique": (0,), "ConstantOfShape": (0,), "StringSplit": (0,), "If": (0,), "Loop": (0, 1),
+    "Range": (0, 1, 2), "NonMaxSuppression": (0, 1, 2, 3, 4), "Slice": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,),
+    "Expand": (1,), "Tile": (1,), "Pad": (1,), "TopK": (1,), "OneHot": (1,), "Compress": (1,), "CenterCropPad": (1,),
+    "LSTM": (4,), "GRU": (4,), "RNN": (4,), "Split": (1,), "SplitToSequence": (1,), "STFT": (1, 3), "MaxUnpool": (2,),
+    "HannWindow": (0,), "HammingWindow": (0,), "BlackmanWindow": (0,), "EmbeddingBag": (2,),
+}  # fmt: skip
+"""Operators whose output has a size that values decide, or that run as often, and the places of these values."""
+
+
+class Usage:
+    """What has been seen of a graph so far."""
+
+    def __init__(self) -> None:
+        self.decisive: Set[str] = set()
+        self._computed: Set[str] = set()
+        self._rows: Dict[str, int] = {}
+        self._most_rows: Dict[str, int] = {}
+
+    @property
+    def facts(self) -> Facts:
+        """Return what the values of the inputs are used for."""
+        uneven = {name for name, rows in self._rows.items() if rows < self._most_rows[name]}  # few rows are cached
+        return Facts(self.decisive | uneven, self._rows, self._computed - {*self._rows})
+
+    def see(
+        self, operator: str, operands: Sequence[Value], *, axis: int = 0, perm: Optional[Sequence[int]] = None
+    ) -> Value:
+        """Take note of what an operator does, and return its result.
+
+        `axis` is the dimension that it looks values up in, and `perm` the order that it gives dimensions.
+        """
+        for table, index in LOOKUPS.get(operator, ()):
+            if index < len(operands):
+                self._look_up(operands[table], operands[index], axis)
+        if operator in PLACING and len(operands) > 1:
+            self._computed |= operands[1].same
+        for place in DECIDING.get(operator, ()):
+            if place < len(operands):
+                self.decisive |= operands[place].depends
+        return NOTHING if operator in SHAPES_ALONE else _made(operator, operands, perm)
+
+    def _look_up(self, table: Value, index: Value, axis: int) -> None:
+        if not -len(table.dims) <= axis < len(table.dims):  # no constant
+            self._computed |= index.same
+            return
+        rows, fitting = table.dims[axis], index.same | index.bounded
+        for name in fitting if rows else ():
+            self._rows[name] = min(rows, self._rows.get(name, rows))
+            self._most_rows[name] = max(rows, self._most_rows.get(name, rows))
+        self._computed |= index.depends - fitting
+
+
+def _made(operator: str, operands: Sequence[Value], perm: Optional[Sequence[int]]) -> Value:
+    """Return what an operator makes of its operands."""
+    depends = NONE.union(*(each.depends for each in operands))
+    if not operands:
+        return NOTHING
+    first, same, bounded = operands[0], NONE, NONE
+    dims: Tuple[int, ...] = ()
+    if operator in FIRST:
+        same, bounded = first.same, first.bounded
+    elif operator == "Where":  # it chooses what is possible: where(i < 0, i + n, i)
+        same, bounded = (NONE.union(*(getattr(each, name) for each in operands[1:])) for name in ("same", "bounded"))
+    elif operator in JOINING or operator in ARITHMETIC:
+        fitting = [each.bounded if operator in ARITHMETIC else each.same | each.bounded for each in operands]
+        unknown = NONE.union(*(each.depends - known for each, known in zip(operands, fitting)))
+        bounded = NONE.union(*(each.bounded for each in operands)) - unknown
+        same = NONE if operator in ARITHMETIC else NONE.union(*(each.same for each in operands)) - unknown
+    if operator in BOUNDING:
+        bounded = depends
+    if operator in CONSTANTS_TOO:
+        dims = first.dims
+    elif operator == "Transpose" and first.dims:
+        dims = tuple(first.dims[n] for n in (perm or range(len(first.dims))[::-1]))
+    return Value(depends, same, bounded, dims)
