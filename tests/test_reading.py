@@ -296,6 +296,8 @@ def test_without_a_match_the_last_line_is_shown() -> None:
         (r"throughput: ([0-9.]+)", "Throughput: 12.5 FPS", r"(?i)throughput: ([0-9.]+)"),
         (r"Throughput: ([0-9.]+)", "Throughput:     12.5 FPS", r"Throughput:\s*([0-9.]+)"),
         (r"throughput: ([0-9.]+)", "Throughput:12.5 FPS", r"(?i)throughput:\s*([0-9.]+)"),
+        (r"Throughput: \([0-9.]*\)", "Throughput: 12.5", "Throughput: ([0-9.]*)"),
+        (r"/Throughput: ([0-9.]+)/", "Throughput: 12.5", "Throughput: ([0-9.]+)"),
         (r"^Throughput: ([0-9.]+)$", "Throughput: 1.25e+01 \r\n", r"^Throughput: ([0-9.]+)"),
     ],
 )

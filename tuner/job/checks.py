@@ -130,7 +130,9 @@ def check_placeholders(command: Command, space: Space) -> None:
     """
     if space.passes_batch_size and "batch_size" not in command.placeholders:
         raise BadInputError(
-            "the command has no {batch_size} placeholder", "put {batch_size} where the command expects the batch size"
+            "the command has no {batch_size} placeholder",
+            "put {batch_size} where the command expects the batch size; if --batch-size is an option of the command "
+            "itself, put -- before the command",
         )
     for name, counted in (("instances", "processes"), ("streams", "concurrent calls")):
         if name in space.domains and name not in command.placeholders:

@@ -153,7 +153,7 @@ def _alias_text(names: Sequence[str]) -> str:
 
 def comparison(result: ComparisonResult) -> RenderableType:
     """Return the two sides, the verdict on b against a, and what stands behind it."""
-    titles = () if result.unit == METRIC else (">p50 ms", ">p90 ms", ">p99 ms")
+    titles = () if result.objective.is_of_command else (">p50 ms", ">p90 ms", ">p99 ms")
     rows = table("", "!setting", f">{result.unit}", *titles)
     for name, setting in (("a", result.a), ("b", result.b)):
         side = result.sides[name]

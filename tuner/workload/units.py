@@ -84,7 +84,9 @@ def no_match(pattern: str, lines: str) -> NoNumberError:
 def _nearly(pattern: str, lines: str) -> str:
     """Return what a pattern could be changed to so that it matches: letters of any case, or spaces of any number."""
     spaced, open_ended = re.sub(r"(?<!\\) +", r"\\s*", pattern), re.sub(r"(?<!\\)\$$", "", pattern)
-    for changed in (f"(?i){pattern}", spaced, f"(?i){spaced}", open_ended):
+    grouped = re.sub(r"\\([()])", r"\1", pattern)  # as grep and sed write a group
+    bare = re.sub(r"^/(.*)/[a-z]*$", r"\1", pattern)  # as Perl and sed write a pattern
+    for changed in (f"(?i){pattern}", spaced, f"(?i){spaced}", open_ended, grouped, bare):
         try:
             found = re.search(changed, lines, re.MULTILINE)
         except re.error:  # flags of its own come first
