@@ -381,6 +381,14 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert arrays(found, 1, values)["b"].tolist() == [[0, 1, 2]]  # cut
     assert found[2]["values"] == "from photo.jpg, 3 bytes as one item"
+    # A shell leaves ~ behind an equals sign as it is, and curl writes @ before a file.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    marks = ("=@", "=~/", "=@~/", "=", "=", "=")
+    same = tuple(value.replace("=", mark) for value, mark in zip(values, marks, strict=True))
+    assert described(*model, values=same) == found
+    with pytest.raises(WorkloadError, match=r"--input image_bytes=\./photos is a folder"):
+        Path("photos").mkdir()
+        described(model[2], values=("image_bytes=./photos",))
 
 
 @pytest.mark.parametrize(
@@ -735,6 +743,14 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
     for error, file in (("Could not parse example input, value: 'On'", "train.tfrecord"), ("no", "photo.jpg")):
         assert f"(--input image_bytes={file})" in blame.explained(ValueError(error), found, 1)[0]
     assert blame.explained(ValueError(RESHAPE), found, 1)[1] == "use --batch-size 4"
+    [few] = described(model_input("ids", "int64", [5]))  # as ONNX Runtime says it
+    error = ValueError("indices element out of data bounds, idx=1 must be within the inclusive range [-7,6]")
+    assert "(--input-range ids=0:7)" in blame.explained(error, [few], 1)[0]
+    for text, example in (("StringToNumberOp could not", "age=42"), ("Expect 2 fields but have 4", "age=rows.jsonl")):
+        assert (
+            f"(--input {example})"
+            in blame.explained(ValueError(text), described(model_input("age", "string", [None])), 1)[0]
+        )
     # Numbers in [0, 1) are blamed for a result that is no number alone.
     numbers = described(FEATURES)
     assert blame.explained(ValueError("no"), numbers, 1) == ("", "")

@@ -51,7 +51,7 @@ def test_a_unit_may_be_given(quantity: Quantity, text: str | float, number: floa
         (MILLISECONDS, "1,5ms", "ms, s, us"),
         (MILLISECONDS, "ms", "ms, s, us"),
         (WATTS, "50V", "W, kW"),
-        (PER_SECOND, "10x", "/s, /min, k/s"),
+        (PER_SECOND, "10x", "/s, /min, /h, k/s"),
         (PERCENT, "3x", "%"),
         (PERCENT, "", "%"),
     ],

@@ -430,6 +430,42 @@ def test_the_half_of_the_numbers_that_has_another_prefix_is_not_lost(
     assert read(pattern, "\n".join(far)).values  # of something else
 
 
+PRINTED = [
+    # What programs print under one setting and under another, and what of the first's unit the second is.
+    (r"Throughput:\s+([0-9.]+)", "[ INFO ] Throughput:   1,234.5 FPS", "[ INFO ] Throughput:   987.6 FPS", 987.6),
+    (r"Median: ([0-9.]+)", "  Median: 985.12 us\n  IQR:    0.12 us (12 to 13)", "  Median: 1.01 ms", 1010.0),
+    (r"IOPS=([0-9.]+)", "read: IOPS=12.3k, BW=48.1MiB/s (50.4MB/s)", "read: IOPS=980, BW=4.1MiB/s", 0.98),
+    (r"Latency\s+([0-9.]+)", "  Latency     1.23ms   2.34ms  45.6ms", "  Latency   985.12us   2.3ms  45.6ms", 0.98512),
+    (
+        r"best of \d+: ([0-9.]+)",
+        "5 loops, best of 5: 23.4 msec per loop",
+        "1 loop, best of 5: 1.02 sec per loop",
+        1020.0,
+    ),
+    (
+        r"^([0-9.]+)",
+        "12.3 ms ± 45.6 µs per loop (mean ± std. dev.)",
+        "1.23 s ± 12 ms per loop (mean ± std. dev.)",
+        1230.0,
+    ),
+    (r"per_second=([0-9.]+)", "BM 12 ns items_per_second=12.3M/s", "BM 12 ns items_per_second=980.2k/s", 0.9802),
+    (r"time:\s+\[\S+ \S+ ([0-9.]+)", "time:   [12.3 ms 12.4 ms 12.5 ms]", "time:   [985 µs 990 µs 997 µs]", 0.99),
+    (r"([0-9.,]+) msec task", "1,234.56 msec task-clock", "987.65 msec task-clock", 987.65),
+    (r"Executed in\s+([0-9.]+)", "Executed in   12.34 secs    fish", "Executed in  985.12 millis    fish", 0.98512),
+    (
+        r"avg=([0-9.e+]+)",
+        "min=11000 max=13000 avg=12345.6 std=123",
+        "min=1e+06 max=2e+06 avg=1.23456e+06 std=1",
+        1234560.0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("pattern", "first", "second", "value"), PRINTED, ids=[each[1].split()[0] for each in PRINTED])
+def test_programs_that_change_their_unit_are_compared(pattern: str, first: str, second: str, value: float) -> None:
+    assert read(pattern, second).in_unit(read(pattern, first).unit).values[-1] == pytest.approx(value)
+
+
 def test_a_bound_is_no_number() -> None:
     """Programs print it of what is too fast for their digits."""
     for text in ("t: <1 ms", "t: < 1 ms", "t: ≤1 ms"):

@@ -57,6 +57,7 @@ PER_SECOND = Quantity(
         **dict.fromkeys(("req/s", "req/sec", "requests/s", "requests/sec", "requests/second"), 1.0),
         **dict.fromkeys(("requests per second", "requests a second", "queries/s", "queries per second"), 1.0),
         **dict.fromkeys(("/min", "/minute", "per minute", "rpm"), 1 / 60),
+        **dict.fromkeys(("/h", "/hour", "per hour"), 1 / 3600),
         **dict.fromkeys(("k/s", "krps", "kqps", "kHz"), 1000.0),
     },
     example="10/s or 600/min",

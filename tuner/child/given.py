@@ -178,6 +178,9 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
 
     name, kind = described["name"], described["dtype"]
     if kind == "string":
+        if _FILE_NAME.fullmatch(text) and os.path.isdir(text):
+            advice = "give one of its files, or their contents as items of one file"
+            raise ValueRefusedError("--input %s=%s is a folder" % (name, text), advice)
         if _FILE_NAME.fullmatch(text):
             raise ValueRefusedError(
                 "--input %s=%s: there is no such file" % (name, text),

@@ -150,11 +150,16 @@ def ranges(texts: Sequence[str]) -> dict[str, list[float]]:
 
 
 def values(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return what `--input NAME=VALUE|FILE` gives: the path of the `file` if there is one, else the `text`."""
-    return {
-        name: {"file": str(Path(text).resolve())} if os.path.isfile(text) else {"text": text}  # noqa: PTH113
-        for name, text in _pairs(texts, "--input", "lengths=400").items()
-    }
+    """Return what `--input NAME=VALUE|FILE` gives: the path of the `file` if there is one, else the `text`.
+
+    A shell leaves ~ as it is behind an equals sign, and curl writes @ before a file.
+    """
+    given = {}
+    for name, text in _pairs(texts, "--input", "lengths=400").items():
+        paths = (text, os.path.expanduser(text), os.path.expanduser(text.removeprefix("@")))  # noqa: PTH111  # pathlib's raises where there is no such user
+        file = next((each for each in paths if os.path.isfile(each)), None)  # noqa: PTH113
+        given[name] = {"text": text} if file is None else {"file": str(Path(file).resolve())}
+    return given
 
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
