@@ -486,6 +486,7 @@ def test_a_bound_is_no_number() -> None:
         ("10ms/step\n0.9step/s\n11ms/step", "([0-9.]+)ms/step", (10.0, 11.0)),
         ("1s 1.1s/step\n1s 0.9step/s - 3ms/step\n", "([0-9.]+)ms/step", (3.0,)),
         ("1.1 s\n0.9 1/s", "([0-9.]+) s", (1.1,)),
+        ("latency: 950 ms\nTotal: 1.2 s", "([0-9.]+) ms", (950.0,)),
     ],
 )
 def test_other_lines_than_those_of_a_pattern_may_have_any_unit(

@@ -28,6 +28,7 @@ _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks
 _REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
 _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"\.?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
+_DIGITS = re.compile(r"[0-9][0-9.,]*")
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
 _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
@@ -171,11 +172,13 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
 
     A progress bar prints the slow half of its rates upside down, if they are about 1, and the fast half with a prefix,
     if they are about 1000. The pattern misses that half. A few numbers before the first match are of a start, and
-    numbers far from the others are of something else, such as a bar around this one. `scale` is how many of the
+    numbers far from the others are of something else, such as a bar around this one. So are those of a time in a line
+    of other words, such as a total. `scale` is how many of the
     reading's unit one of the `other` is, None of the inverse.
     """
     word = re.compile(rf"(?<![A-Za-z]){re.escape(other)}(?![A-Za-z/])")
     usual, is_begun, n_before = statistics.median(reading.values), False, 0
+    words = {_DIGITS.sub("0", line) for line in lines.splitlines() if re.search(pattern, line)}
     for line in lines.splitlines():
         if re.search(pattern, line):
             is_begun = True
@@ -183,6 +186,8 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
         if not word.search(line):
             continue
         turned = word.sub(reading.unit, line)
+        if scale is not None and "/" not in other and _DIGITS.sub("0", turned) not in words:
+            continue
         try:
             numbers = list(_numbers(re.finditer(pattern, turned), turned))
         except NoNumberError:
