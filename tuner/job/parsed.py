@@ -336,7 +336,10 @@ def words(text: str) -> list[str]:
 
 
 def interpreter(text: str | None) -> Path:
-    """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
+    """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError.
+
+    Its links are left alone: a virtual environment is known by its own path.
+    """
     if text is None:
         return Path(sys.executable)
     of_environment = f"{text}/bin/python"
