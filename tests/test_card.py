@@ -7,12 +7,14 @@ import re
 import webbrowser
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from msgspec import structs
+from rich.console import Console
 
 import tuner
 from tests.command_line import ROOT
@@ -28,6 +30,7 @@ from tuner.measure.warning import Code, MeasurementWarning
 from tuner.quantity import ms_text, ratio_text
 from tuner.report import card, chart, studycard, studylist, studypage
 from tuner.report.emit import Format
+from tuner.report.progress import Progress
 from tuner.result import budget
 from tuner.result.comparison import NothingToCheck
 from tuner.result.document import describe_study
@@ -35,7 +38,10 @@ from tuner.result.study import StudyResult, WarningResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.noise import PRIOR_NOISE
 from tuner.study.budget import Budget
+from tuner.study.trials import Trial
+from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
@@ -412,3 +418,17 @@ def test_a_pinned_process_is_not_called_valid_for_all_cores(better: StudyResult)
     assert rows["Valid"].startswith(f"{pin}; ")
     assert f"# Measured on {pin}; " in tuner.Study(study).emit("sh")
     assert studylist.outcome(study, "").endswith(f"; {pin}")
+
+
+def test_rows_of_a_search_stand_below_their_heading(space: Space) -> None:
+    """On a terminal of 110 columns each in a line of its own, that of a setting that was stopped early, too."""
+    file = StringIO()
+    progress = Progress(Console(file=file, width=110), [*space.points, *space.baselines.values()], ())
+    quick = Trial(number=1, setting=space.reference, status=Status.OK, log_ratio=0.0, se=0.01, df=3.0, pruned=True)
+    progress.trial_ended(quick, None, 61.0)
+    progress.calibrated(PRIOR_NOISE, 0.02)
+    progress.trial_ended(replace(quick, number=2), None, 60.0)
+    lines = file.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["#", "1", "noise:", "2"]
+    assert lines[1].endswith("1:01   stopped early")
+    assert max(len(line) for line in lines if line[0] in "#12") <= 110

@@ -45,6 +45,7 @@ class Progress:
         self._process_sd = PRIOR_NOISE.process_sd
         self._widest = max((len(setting_text(setting.to_dict(), fixed_knobs)) for setting in settings), default=0)
         self._widths = (3, self._widest, 20, 5, 5, 0)
+        self._has_heading = False
 
     @property
     def _is_narrow(self) -> bool:
@@ -56,10 +57,11 @@ class Progress:
         self._clear()
         self._print(Text(text, style="bold"))
 
-    def heading(self) -> None:
-        """Print the heading of the rows to come."""
-        if self._is_narrow:
+    def _heading(self) -> None:
+        """Print the heading of the rows, once."""
+        if self._is_narrow or self._has_heading:
             return
+        self._has_heading = True
         row = f"{'#':<3}  {'setting':<{self._widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left"
         self._print(Text(row, style="bold"))
 
@@ -68,7 +70,6 @@ class Progress:
         self._process_sd = noise.process_sd
         self._clear()
         self._print(Text(noise_text(noise_result(noise, floor)), style="dim"))
-        self.heading()
 
     def trials_started(self, trials: Sequence[Trial], left_s: float) -> None:
         """Say which trials are under way, before anything of them is timed."""
@@ -79,6 +80,7 @@ class Progress:
     def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
+        self._heading()
         is_best = best is not None and best.number == trial.number
         cells = trial_row(trial_result(trial, self._process_sd), incumbent=is_best, fixed_knobs=self._fixed_knobs)
         cells = (*cells[:4], clock_text(left_s) if left_s < math.inf else "", *cells[4:])

@@ -176,7 +176,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
             Text(" ".join([*notes, trial.message]), style="red"),
         )
     if trial.pruned:
-        notes.append("stopped early: slower than the incumbent")
+        notes.append("stopped early")
     if trial.over_limit:
         memory = trial.peak_memory_bytes
         figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
