@@ -24,6 +24,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import CheckRequest, SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
+from tuner.report.emit import CpuLimit
 from tuner.report.frame import trials as trial_table
 from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.space.setting import Setting
@@ -81,6 +82,20 @@ def test_the_processes_of_a_group_have_cores_of_their_own(several: Space) -> Non
     assert deployment.processes == 2
     assert deployment.cpu_sets == ("0-3,8-11", "4-7,12-15")
     assert deployment.env["TF_NUM_INTRAOP_THREADS"] == "4"
+
+
+def test_processes_under_a_quota_share_it_and_own_no_cores(cores: Machine, stock: Build, resnet50: Workload) -> None:
+    """A container that may use 4 of 16 CPUs has as many threads as that, and the scheduler says where they run."""
+    limited = replace(cores, cpu_quota=4.0)
+    space = resolved(limited, stock, resnet50)
+    assert {each["instances"]: each["intra_op"] for each in space.groups} == {4: 1, 2: 2}
+    for group in space.groups:
+        deployment = space.deployment(group)
+        assert (deployment.cpu_sets, deployment.cpus) == ((), None)
+        assert sum(CpuLimit.of(limited).cpus_each(deployment)) <= 4
+    # A quota of all CPUs limits nothing: they are the container's own.
+    own = resolved(replace(cores, cpu_quota=16.0), stock, resnet50)
+    assert all(own.deployment(group).cpu_sets for group in own.groups)
 
 
 def test_groups_do_not_change_what_the_study_is(several: Space, space: Space) -> None:

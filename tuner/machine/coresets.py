@@ -14,9 +14,17 @@ _LEAST_USED = 0.75  # of the cores that sets of any kind would have, what sets o
 
 
 def core_sets(
-    cores: Sequence[str], nodes: Sequence[str], n: int, kinds: Mapping[str, int] = MappingProxyType({})
+    cores: Sequence[str],
+    nodes: Sequence[str],
+    n: int,
+    kinds: Mapping[str, int] = MappingProxyType({}),
+    *,
+    quota: float | None = None,
 ) -> tuple[str, ...]:
     """Return `n` disjoint lists of CPUs, each of equally many whole physical cores; empty where there are fewer cores.
+
+    Empty, too, where a `quota` (CPUs) is less than all of these: a container that has a share of a node's time does not
+    own cores of it. All containers of the node would be kept to the same ones.
 
     `cores` are the CPUs of each physical core, neighbours beside each other, and `nodes` those of each NUMA node, all
     as lists such as `0-3`. Where there are at least as many processes as nodes, no set has cores of two: a process that
@@ -31,7 +39,8 @@ def core_sets(
     by_node = [[core for core in cpus_by_core if core <= parse_list(node)] for node in nodes]
     is_local = n >= len(nodes) and sum(map(len, by_node)) == len(cores)
     pools = by_node if is_local else [list(cpus_by_core)]
-    if n > len(cores):
+    is_shared = quota is not None and quota < sum(map(len, cpus_by_core))
+    if n > len(cores) or is_shared:
         return ()
     sets_by_pool = _equally_many(pools, n)
     alike = _alike(pools, cpus_by_core, n)

@@ -58,9 +58,10 @@ def groups(
 
 
 def _cores_each(cores: Sequence[str], machine: Machine, n: int) -> int:
-    """Return how many of the physical cores each of n processes has to itself."""
-    first = parse_list(core_sets(cores, tuple(machine.numa_nodes.values()), n, machine.kind_by_core)[0])
-    return sum(parse_list(core) <= first for core in cores)
+    """Return how many of the physical cores each of n processes has to itself, or its share where they float."""
+    nodes = tuple(machine.numa_nodes.values())
+    sets = core_sets(cores, nodes, n, machine.kind_by_core, quota=machine.cpu_quota)
+    return sum(parse_list(core) <= parse_list(sets[0]) for core in cores) if sets else len(cores) // n
 
 
 def is_group(setting: Setting) -> bool:

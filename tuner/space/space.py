@@ -68,6 +68,8 @@ class Space:
     """The CPUs of each physical core and of each NUMA node, as `tuner.machine.coresets` takes them."""
     kind_by_core: Mapping[str, int] = field(default_factory=dict)
     """The kinds of these cores where they are not alike."""
+    quota: float | None = None
+    """How many CPUs may be busy at once, of all of these; None without a limit."""
 
     def satisfies_pins(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
@@ -124,7 +126,7 @@ class Space:
             return deployment
         mask = None if deployment.cpus is None else parse_list(deployment.cpus)
         cores = [core for core in self.cores if mask is None or parse_list(core) <= mask]
-        cpu_sets = core_sets(cores, self.nodes, deployment.processes, self.kind_by_core)
+        cpu_sets = core_sets(cores, self.nodes, deployment.processes, self.kind_by_core, quota=self.quota)
         return replace(deployment, cpu_sets=cpu_sets, shared_batch=self.total_batch or 0)
 
     def member_setting(self, setting: Setting, number: int) -> Setting:
@@ -271,6 +273,7 @@ def resolve(
         cores=tuple(machine.cores),
         nodes=tuple(machine.numa_nodes.values()),
         kind_by_core=machine.kind_by_core,
+        quota=machine.cpu_quota,
     )
 
 
