@@ -116,7 +116,7 @@ def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None
     assert document["recommended"]["setting"]["batch_size"] in (2, 4)
     if name == "mysvc":
         assert document["features"] is None
-        assert (document["objective"], document["finals"]["unit"]) == ("maximize", "metric")
+        assert (document["objective"], document["finals"]["unit"]) == ("maximize", "steps/sec")
     else:
         assert document["features"]["known"]
         assert document["features"]["flops"] > 0
