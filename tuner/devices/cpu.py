@@ -1,4 +1,4 @@
-"""The CPUs of the machine, as far as the affinity mask and the quota leave them to us."""
+"""The CPU as a device: what hides all others, and its energy. Which CPUs may be used, `tuner.machine.host` says."""
 
 from __future__ import annotations
 

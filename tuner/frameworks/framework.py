@@ -72,7 +72,7 @@ class Framework(ABC):
     child: Path | None = None
     """The folder with its code for the target interpreter; None if it runs commands only."""
     spaces: Path
-    """The folder of its search spaces; one is called `cpu`."""
+    """The folder of its search spaces; one is called as the first of its devices."""
     knobs: Mapping[str, Knob]
     baselines: tuple[Baseline, ...]
     """The first one is its default, which sets nothing."""
