@@ -19,6 +19,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.conftest import Call
 from tests.frameworks import MADE_MACHINE, WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
@@ -415,3 +416,9 @@ def test_what_is_set_goes_before_what_was_inherited() -> None:
     assert [service["environment"]["A"] for service in services.values()] == ["1", "1"]
     assert Deployment.from_dict(deployment.to_dict()) == deployment
     assert not Deployment().under({"A": "1"})  # nothing is recommended
+
+
+@pytest.mark.parametrize("command", ["emit", "recommend"])
+def test_the_help_names_all_formats(call: Call, command: str) -> None:
+    _, out, _ = call(command, "--help")
+    assert f"--format {'|'.join(Format)}" in " ".join(out.split())

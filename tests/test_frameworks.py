@@ -355,8 +355,9 @@ def test_an_unknown_device_is_one_line(call: Call) -> None:
 BROKEN = [
     ("raise RuntimeError('no driver')", "RuntimeError('no driver')"),
     ("import sys; sys.exit(3)", "SystemExit(3)"),
-    ("print('hello'); FRAMEWORK = 'text'", "it is 'text', not a framework"),
-    ("from tuner.frameworks.command.framework import CommandFramework as FRAMEWORK", "not a framework"),
+    ("print('hello'); FRAMEWORK = 'text'", "it is 'text', not a framework: it has no name"),
+    ("from tuner.frameworks.command.framework import CommandFramework as FRAMEWORK", "not a framework: it is a class"),
+    ("class Half: name, title = 'half', 'Half'\nFRAMEWORK = Half()", "not a framework: it has no spaces"),
 ]
 
 
@@ -393,6 +394,12 @@ def test_asking_for_a_broken_package_is_one_line(number: int, tmp_path: Path) ->
     assert f"cannot load the framework 'broken_{number}': " in done.stderr
     assert f"{BROKEN[number][1]}; reinstall or remove the package" in " ".join(done.stderr.split())
     assert done.stdout == ""
+
+
+def test_whatever_a_framework_has_to_say_of_itself_is_looked_for() -> None:
+    [plugins] = [each for each in vars(registry).values() if isinstance(each, Plugins)]
+    declared = [name for name in Framework.__annotations__ if not hasattr(Framework, name)]
+    assert vars(plugins)["_has"] == tuple(declared)
 
 
 @pytest.mark.tensorflow

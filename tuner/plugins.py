@@ -27,7 +27,7 @@ class Plugins(Generic[T]):
     ) -> None:
         """`kind` is what one of them is called; `shipped` are the places of our own, as entry points write them.
 
-        `has` are attributes by which one is known, and `short` other names that people use, in small letters.
+        `has` are attributes that each has to have, and `short` other names that people use, in small letters.
         """
         self._short = short
         self._kind = kind
@@ -61,7 +61,8 @@ class Plugins(Generic[T]):
             raise TunerError(f"cannot load the {self._kind} '{name}': {error!r}", hint) from error
         missing = next((each for each in self._has if not hasattr(plugin, each)), None)
         if missing is not None or isinstance(plugin, type):
-            problem = f"it is {plugin!r}, not a {self._kind}"
+            lacks = "it is a class" if missing is None else f"it has no {missing}"
+            problem = f"it is {plugin!r}, not a {self._kind}: {lacks}"
             raise TunerError(f"cannot load the {self._kind} '{name}': {problem}", hint)
         return cast("T", plugin)
 

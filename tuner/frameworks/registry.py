@@ -28,7 +28,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
         "tensorrt": "tuner.frameworks.tensorrt.framework:FRAMEWORK",
         "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
-    has=("name", "knobs", "suffixes"),
+    has=("name", "title", "spaces", "knobs", "baselines", "suffixes", "kinds"),
     short={"tf": DEFAULT, "ort": "onnxruntime"},
 )
 

@@ -172,10 +172,10 @@ def describe_line(record: Record) -> StudyLine:
     )
 
 
-def _changed(finals: _FinalsVerdicts, subject: Subject) -> dict[str, Value]:
+def _changed(verdicts: _FinalsVerdicts, subject: Subject) -> dict[str, Value]:
     """Return what of the recommended setting differs from the default."""
     default = subject.baselines[subject.default].setting
-    chosen = finals.decision.chosen.setting.to_dict()
+    chosen = verdicts.decision.chosen.setting.to_dict()
     return {name: value for name, value in chosen.items() if default.get(name) != value}
 
 
@@ -268,11 +268,11 @@ def _incumbent(
 
 
 def _warnings(
-    stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None, groups: _FinalsVerdicts | None
+    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None, groups: _FinalsVerdicts | None
 ) -> tuple[WarningResult, ...]:
     """Return all warnings, those on the finals of several processes before those on one."""
-    warnings = merge(evidence.study_warnings(stored, trials), _unseen(stored, trials, finals))
-    for held in (groups, finals):
+    warnings = merge(evidence.study_warnings(stored, trials), _unseen(stored, trials, verdicts))
+    for held in (groups, verdicts):
         if held is None:
             continue
         rounds = held.stored.rounds
@@ -287,34 +287,34 @@ def _warnings(
     return tuple(WarningResult.of(warning, stored.subject.device_advice) for warning in warnings)
 
 
-def _unseen(stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None) -> list[MeasurementWarning]:
+def _unseen(stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None) -> list[MeasurementWarning]:
     """Return whether nothing shows that the variables reach the program of a command."""
     subject = stored.subject
     n_threads = subject.catalogue.n_threads(Setting.of(subject.baselines[subject.default].setting))
-    return evidence.unseen_warnings(list(_compared(stored, trials, finals)), n_threads, stored.objective)
+    return evidence.unseen_warnings(list(_compared(stored, trials, verdicts)), n_threads, stored.objective)
 
 
 def _compared(
-    stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None
+    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None
 ) -> Iterator[tuple[int, Estimate]]:
     """Yield the threads of each setting that was compared with the default, and its log-ratio to that."""
     default, catalogue = stored.subject.default, stored.subject.catalogue
     for trial in trials:
         if default not in trial.baselines and trial.estimate is not None:
             yield catalogue.n_threads(trial.setting), trial.estimate
-    if finals is None:
+    if verdicts is None:
         return
-    names = {contender.names[0]: contender for contender in finals.estimates.contenders}
+    names = {contender.names[0]: contender for contender in verdicts.estimates.contenders}
     reference = next((name for name, each in names.items() if default in each.names), None)
     for name, contender in names.items():
         if reference is not None and name != reference:
-            ratio = finals.estimates.log_ratio(reference, name)
+            ratio = verdicts.estimates.log_ratio(reference, name)
             if ratio is not None:
                 yield catalogue.n_threads(contender.setting), ratio
 
 
-def _recommended(finals: _FinalsVerdicts, objective: Objective, default: str) -> RecommendedResult:
-    decision = finals.decision
+def _recommended(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> RecommendedResult:
+    decision = verdicts.decision
     chosen, advice = decision.chosen, decision.advice
     return RecommendedResult(
         source=advice.source,
@@ -325,25 +325,25 @@ def _recommended(finals: _FinalsVerdicts, objective: Objective, default: str) ->
         gain=None if advice.gain is None else decision.gain,
         together=decision.gain,
         sessions=tuple(session.result() for session in decision.sessions),
-        limits=finals.limit_statuses.get(chosen.names[0]),
-        latency=_latency(finals, default) if objective in _WITH_A_PRICE else None,
+        limits=verdicts.limit_statuses.get(chosen.names[0]),
+        latency=_latency(verdicts, default) if objective in _WITH_A_PRICE else None,
     )
 
 
-def _latency(finals: _FinalsVerdicts, default: str) -> LatencyResult | None:
+def _latency(verdicts: _FinalsVerdicts, default: str) -> LatencyResult | None:
     """Return what a call takes under the default and under the recommended setting; None if that is the default."""
-    after = finals.decision.chosen
-    before = next((each for each in finals.estimates.contenders if default in each.names), None)
+    after = verdicts.decision.chosen
+    before = next((each for each in verdicts.estimates.contenders if default in each.names), None)
     if before is None or before.names[0] == after.names[0]:
         return None
     # The rate of a latency is its inverse.
-    ratio = finals.stored.estimates(Objective.LATENCY).log_ratio(after.names[0], before.names[0])
+    ratio = verdicts.stored.estimates(Objective.LATENCY).log_ratio(after.names[0], before.names[0])
     if ratio is None:
         return None
     low, high = ratio.interval()
     return LatencyResult(
-        before=_call(finals.stored.rounds, before),
-        after=_call(finals.stored.rounds, after),
+        before=_call(verdicts.stored.rounds, before),
+        after=_call(verdicts.stored.rounds, after),
         ratio=ratio.ratio,
         low=low,
         high=high if math.isfinite(high) else None,
