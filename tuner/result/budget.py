@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from tuner.measure.warning import Code
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
+from tuner.study.finals import SHARE
 
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
 _LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
-# What finals have of a budget: those of one process alone, and those of several, which come before others of one.
-_SHARE, _GROUPS_SHARE = 0.5, 0.33
+_GROUPS_SHARE = 0.33  # of a budget is for those of several, which come before others of one
 
 
 def observation(study: StudyResult, code: Code) -> str:
@@ -32,7 +32,7 @@ def deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, st
     """Yield how long a budget would decide what is undecided of one process, and of several."""
     several = study.groups
     alone = "" if several is None else " --no-instances"
-    held = [(study.recommended, finals, study.verdicts or {}, _SHARE, alone)]
+    held = [(study.recommended, finals, study.verdicts or {}, SHARE, alone)]
     if several is not None:
         held.append((several.recommended, several.finals, several.verdicts, _GROUPS_SHARE, ""))
     for advice, own_finals, verdicts, share, option in held:

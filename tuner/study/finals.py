@@ -32,7 +32,8 @@ from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
-_SHARE = 0.5  # of the time budget, at most, is kept for them
+SHARE = 0.5
+"""Of the time budget, at most, is kept for finals."""
 _MIN_GROUP_ROUNDS = 4  # rounds: settings of several processes that there is time for fewer of would stay undecided
 _HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as that, more rounds are worth little
 _MEMORY_MARGIN = 1.1
@@ -88,7 +89,7 @@ class Finals:
             return 0.0
         costs = self._costs(contenders)
         needed_s = required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN) / PRIMARY_TIME
-        return needed_s if self.time.total_s is None else min(needed_s, _SHARE * self.time.total_s)
+        return needed_s if self.time.total_s is None else min(needed_s, SHARE * self.time.total_s)
 
     def lived_plan(self) -> FinalsPlan:
         """Return the plan as the processes live: together, or one at a time."""
@@ -105,7 +106,7 @@ class Finals:
         if self.time.total_s is None:
             return True
         round_s = self.lived_plan().round_s(self._costs(group_contenders(group, None, self.space)))
-        return min(self.time.left_s(), _SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * round_s
+        return min(self.time.left_s(), SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * round_s
 
     # ---- before the search is over ----------------------------------------------------------------------------
 
