@@ -103,7 +103,10 @@ def server_of(python: Path, framework: Path, env: Mapping[str, str]) -> Server:
     key = (python, framework, early)
     with _lock:
         server = _servers.pop(key, None)
-        if server is None or server.ended():
+        if server is not None and server.ended():
+            server.close()
+            server = None
+        if server is None:
             while len(_servers) >= MAX_SERVERS:
                 _servers.pop(next(iter(_servers))).close()
             server = Server(python, framework, env)
