@@ -113,6 +113,11 @@ def ms_text(ms: float | None) -> str:
     return "—" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
+def gib_text(n_bytes: float | None, digits: int = 2) -> str:
+    """Return an amount of memory (bytes) in GiB."""
+    return "—" if n_bytes is None else f"{n_bytes / 2**30:.{digits}f} GiB"
+
+
 def energy_text(joules: float | None) -> str:
     """Return an energy with three digits at least."""
     return "—" if joules is None else f"{joules:.3g} J" if joules >= 0.1 else f"{1000 * joules:.3g} mJ"

@@ -22,10 +22,10 @@ from tuner.devices.device import Device
 from tuner.errors import BadInputError
 from tuner.machine.conditions import Conditions, DeviceConditions, Watch, is_foreign
 from tuner.machine.host import Machine
+from tuner.quantity import gib_text
 
 KIND = "gpu"
-_GIB = 1 << 30
-_OWN_BYTES = 2 * _GIB  # more of an idle GPU's memory than its driver takes
+_OWN_BYTES = 2 << 30  # more of an idle GPU's memory than its driver takes
 _SAMPLE_S = 0.5  # between two looks at the GPU while something is measured
 
 
@@ -99,7 +99,7 @@ class GpuProcess:
     @property
     def text(self) -> str:
         """Return it in a few words."""
-        held = "" if self.memory_bytes is None else f", {self.memory_bytes / 2**30:.1f} GiB"
+        held = "" if self.memory_bytes is None else f", {gib_text(self.memory_bytes, 1)}"
         return f"{self.name} (process {self.pid}{held})"
 
 
@@ -197,7 +197,7 @@ class Gpu(Device):
         processes = [each for each in state.processes if each.pid != os.getpid()]
         users = " by " + ", ".join(process.text for process in processes) if processes else ""
         if not processes and state.used_bytes > _OWN_BYTES:
-            users = f": a program that cannot be seen from here holds {state.used_bytes / _GIB:.1f} GiB of its memory"
+            users = f": a program that cannot be seen from here holds {gib_text(state.used_bytes, 1)} of its memory"
         if users:
             raise BadInputError(f"{this} is in use{users}", "stop it, or choose another --device")
 
@@ -222,7 +222,7 @@ class Gpu(Device):
         parts += [] if clock is None else [f"clock {clock} MHz at most"]
         shared = f"{self.part} {number} of GPU {described['index']}: other slices share its power"
         return [
-            f"{described['name']}: {described['model']}, {described['memory_bytes'] / _GIB:.1f} GiB, "
+            f"{described['name']}: {described['model']}, {gib_text(described['memory_bytes'], 1)}, "
             f"driver {described['driver']}",
             ", ".join(parts),
             *([] if number is None else [shared]),

@@ -7,7 +7,7 @@ import itertools
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.quantity import energy_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import energy_text, gib_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import csv_text, table
@@ -16,8 +16,6 @@ from tuner.report.verdicts import VERDICT_STYLES
 from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RatioResult, RowResult
 from tuner.result.wording import range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
-
-_GIB = 1024**3
 
 
 def rendered(result: FrameworksResult) -> list[RenderableType]:
@@ -153,7 +151,7 @@ def _table(result: FrameworksResult) -> RenderableType:
             ms_text(row.p50_ms),
             _seconds(row.load_s),
             _seconds(row.cold_load_s),
-            "—" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / _GIB:.2f} GiB",
+            gib_text(row.peak_memory_bytes),
             *([energy_text(row.energy_j_per_item)] if is_metered else []),
             "the default" if row.is_default else _setting(row),
         )

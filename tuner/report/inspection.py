@@ -14,11 +14,10 @@ from tuner.devices.gpu import Gpu, GpuFacts, GpuState
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
-from tuner.quantity import ratio_text
+from tuner.quantity import gib_text, ratio_text
 from tuner.report.layout import table
 from tuner.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
 
-_GIB = 1024**3
 FoundGpu = tuple[Gpu, str | None, GpuFacts, GpuState]
 """The device of its maker, what `--device` calls it if it is visible, the GPU, and how it is now."""
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
@@ -79,7 +78,7 @@ def gpus(found: Sequence[FoundGpu], reason: str) -> RenderableType:
         rendered.add_row(
             each.device or f"hidden (number {each.number})",
             each.model,
-            f"{each.free_bytes / _GIB:.1f} of {each.memory_bytes / _GIB:.1f} GiB",
+            f"{each.free_bytes / 2**30:.1f} of {gib_text(each.memory_bytes, 1)}",
             _of(each.clock_mhz, each.max_clock_mhz, "MHz"),
             _of(each.power_w, each.power_limit_w, "W"),
             "—" if each.temperature_c is None else f"{each.temperature_c} °C",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
-from tuner.quantity import ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
@@ -31,7 +31,6 @@ from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
 
 _BATCH_SIZE = "batch_size"
-_GIB = 1024**3
 _MUCH_LONGER = 1.25  # times as long takes a call that its user may not want
 _PORT = "{8500+instance}"
 
@@ -257,10 +256,8 @@ def _price_text(price: LatencyResult) -> str:
     parts = [f"a call{size} takes {ratio_text(price.ratio, price.low, price.high)} times as long"]
     for name, *ms in (("p50", before.p50_ms, after.p50_ms), ("p99", before.p99_ms, after.p99_ms)):
         parts += [f"{name} {ms_text(ms[0])} → {ms_text(ms[1])} ms"] if None not in ms else []
-    bytes_ = (before.peak_memory_bytes, after.peak_memory_bytes)
-    if None not in bytes_:
-        gib = [f"{(each or 0) / _GIB:.2f}" for each in bytes_]
-        parts.append(f"memory {' → '.join(gib)} GiB")
+    if before.peak_memory_bytes is not None and after.peak_memory_bytes is not None:
+        parts.append(f"memory {before.peak_memory_bytes / 2**30:.2f} → {gib_text(after.peak_memory_bytes)}")
     parts += ["the shortest call is another search: --objective latency"] if price.low > _MUCH_LONGER else []
     return "; ".join(parts)
 

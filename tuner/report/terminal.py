@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuner.devices import registry as devices
 from tuner.measure.warning import input_warnings
-from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, ratio_text
+from tuner.quantity import duration_text, energy_text, gib_text, ms_text, percent, plural, ratio_text
 from tuner.report.layout import table
 from tuner.result.study import (
     NoiseResult,
@@ -25,7 +25,6 @@ from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
 from tuner.workload.feed import InputFacts, line
 
-_GIB = 1024**3
 _TOLD_DEVIATION = 1e-3  # of outputs: what rounding does is not told
 
 
@@ -62,7 +61,7 @@ def host(subject: Subject) -> RenderableType:
     rows.add_row("", f"CPU quota (cgroup): {quota}")
     rows.add_row(
         "",
-        f"memory: {machine.memory_bytes / _GIB:.1f} GiB" + (f", limited to {limit / _GIB:.1f} GiB" if limit else ""),
+        f"memory: {gib_text(machine.memory_bytes, 1)}" + (f", limited to {gib_text(limit, 1)}" if limit else ""),
     )
     if subject.device["name"] != "cpu":
         rows.add_row("device", *device_lines(subject.device)[:1])
@@ -179,7 +178,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
         notes.append("stopped early")
     if trial.over_limit:
         memory = trial.peak_memory_bytes
-        figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
+        figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([gib_text(memory)] if memory else [])]
         figures += [] if trial.power_w is None else [f"{trial.power_w:.0f} W"]
         notes.append(f"over the limit: {', '.join(figures)}")
     if not trial.steady:

@@ -10,7 +10,17 @@ from rich.text import Text
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import Objective
-from tuner.quantity import duration_text, energy_text, interval_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import (
+    duration_text,
+    energy_text,
+    gib_text,
+    interval_text,
+    ms_text,
+    percent,
+    plural,
+    rate_text,
+    ratio_text,
+)
 from tuner.report import terminal
 from tuner.report.layout import table
 from tuner.result.comparison import ComparisonResult, NoiseReport
@@ -18,7 +28,6 @@ from tuner.result.study import FinalsResult, PooledResult, StudyResult, VerdictR
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
-_GIB = 1024**3
 _MIN_SESSION_SPACING_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
 VERDICT_STYLES = {
     VerdictCode.BETTER: "green",
@@ -109,12 +118,12 @@ def tails(final: FinalsResult | None, objective: Objective) -> RenderableType:
     energy = [">energy an item"] if is_metered else []
     rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", *energy, "", title=title)
     for name, tail in final.tails.items():
-        answer, memory = final.kept.get(name), tail.peak_memory_bytes
+        answer = final.kept.get(name)
         rendered.add_row(
             name,
             *(ms_text(value) for value in (tail.p50, tail.p90, tail.p99)),
             str(tail.n_steps),
-            "—" if memory is None else f"{memory / _GIB:.2f} GiB",
+            gib_text(tail.peak_memory_bytes),
             *([energy_text(tail.energy_j)] if is_metered else []),
             Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
         )

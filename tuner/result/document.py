@@ -30,6 +30,7 @@ from tuner.result.study import (
     RecommendedResult,
     StudyLine,
     StudyResult,
+    TailResult,
     TrialResult,
     VerdictResult,
     WarningResult,
@@ -72,8 +73,12 @@ def describe_study(record: Record) -> StudyResult:
     subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
     finals_verdicts = _finals_verdicts(stored, stored.finals)
     groups = _finals_verdicts(stored, stored.group_finals)
+    held: FinalsResult | None = None
+    recommended: RecommendedResult | None = None
     shrinkage = None
     if finals_verdicts is not None:
+        held = _finals(finals_verdicts, objective, subject.default)
+        recommended = _recommended(finals_verdicts, held, objective, subject.default)
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
@@ -95,12 +100,12 @@ def describe_study(record: Record) -> StudyResult:
         verdicts=None
         if finals_verdicts is None
         else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},
-        recommended=None if finals_verdicts is None else _recommended(finals_verdicts, objective, subject.default),
+        recommended=recommended,
         shrinkage=shrinkage,
         warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, groups),
         groups=None if groups is None else _groups(groups, objective, subject.default),
         limits=stored.limits,
-        finals=None if finals_verdicts is None else _finals(finals_verdicts, objective, subject.default),
+        finals=held,
         ended_because=None if last is None else last.ended_because,
         search_timed_share=None if last is None else last.search_timed_share,
         wall_s=None if last is None else last.wall_s,
@@ -202,10 +207,11 @@ def _in_order(trials: Sequence[Trial], groups: Sequence[Trial]) -> list[Trial]:
 
 
 def _groups(groups: _FinalsVerdicts, objective: Objective, default: str) -> GroupsResult:
+    held = _finals(groups, objective, default)
     return GroupsResult(
-        finals=_finals(groups, objective, default),
+        finals=held,
         verdicts={name: VerdictResult.of(each) for name, each in groups.verdicts.items()},
-        recommended=_recommended(groups, objective, default),
+        recommended=_recommended(groups, held, objective, default),
     )
 
 
@@ -313,7 +319,9 @@ def _compared(
                 yield catalogue.n_threads(contender.setting), ratio
 
 
-def _recommended(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> RecommendedResult:
+def _recommended(
+    verdicts: _FinalsVerdicts, held: FinalsResult, objective: Objective, default: str
+) -> RecommendedResult:
     decision = verdicts.decision
     chosen, advice = decision.chosen, decision.advice
     return RecommendedResult(
@@ -326,11 +334,11 @@ def _recommended(verdicts: _FinalsVerdicts, objective: Objective, default: str) 
         together=decision.gain,
         sessions=tuple(session.result() for session in decision.sessions),
         limits=verdicts.limit_statuses.get(chosen.names[0]),
-        latency=_latency(verdicts, default) if objective in _WITH_A_PRICE else None,
+        latency=_latency(verdicts, held.tails, default) if objective in _WITH_A_PRICE else None,
     )
 
 
-def _latency(verdicts: _FinalsVerdicts, default: str) -> LatencyResult | None:
+def _latency(verdicts: _FinalsVerdicts, tails: Mapping[str, TailResult], default: str) -> LatencyResult | None:
     """Return what a call takes under the default and under the recommended setting; None if that is the default."""
     after = verdicts.decision.chosen
     before = next((each for each in verdicts.estimates.contenders if default in each.names), None)
@@ -342,26 +350,32 @@ def _latency(verdicts: _FinalsVerdicts, default: str) -> LatencyResult | None:
         return None
     low, high = ratio.interval()
     return LatencyResult(
-        before=_call(verdicts.stored.rounds, before),
-        after=_call(verdicts.stored.rounds, after),
+        before=_call(tails, before),
+        after=_call(tails, after),
         ratio=ratio.ratio,
         low=low,
         high=high if math.isfinite(high) else None,
     )
 
 
-def _call(rounds: Sequence[finals.Round], contender: finals.Contender) -> CallResult:
-    """Return what a call of a contender takes in all rounds."""
-    n_items = contender.deployment.shared_batch or contender.setting.batch_size
-    tail = evidence.tail(rounds, contender.names[0], n_items)
-    return CallResult(items=n_items, p50_ms=tail.p50, p99_ms=tail.p99, peak_memory_bytes=tail.peak_memory_bytes)
+def _call(tails: Mapping[str, TailResult], contender: finals.Contender) -> CallResult:
+    """Return what a call of a contender takes."""
+    tail = tails[contender.names[0]]
+    return CallResult(
+        items=_items(contender), p50_ms=tail.p50, p99_ms=tail.p99, peak_memory_bytes=tail.peak_memory_bytes
+    )
+
+
+def _items(contender: finals.Contender) -> int:
+    """Return of how many items a call of a contender is."""
+    return contender.deployment.shared_batch or contender.setting.batch_size
 
 
 def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
     held, estimates, decision = verdicts.stored, verdicts.estimates, verdicts.decision
     contenders, names, first = estimates.contenders, estimates.names, estimates.incumbent
     rates = finals.rates(names, estimates.y, first)
-    batch_sizes = {c.names[0]: c.deployment.shared_batch or c.setting.batch_size for c in contenders}
+    items = {c.names[0]: _items(c) for c in contenders}
     return FinalsResult(
         advice=AdviceResult(
             source=decision.tried_as,
@@ -377,7 +391,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
         levels=dict(estimates.levels),
         unit=evidence.unit_of(held.rounds, objective),
         rates={name: objective.shown(rate) for name, rate in rates.items()},
-        tails={name: evidence.tail(held.rounds, name, batch_sizes[name]) for name in names},
+        tails={name: evidence.tail(held.rounds, name, items[name]) for name in names},
         kept=dict(verdicts.limit_statuses),
         names={c.names[0]: c.names for c in contenders},
         failures=finals.failures(held.rounds),
