@@ -43,8 +43,8 @@ def core_sets(
     if n > len(cores) or is_shared:
         return ()
     sets_by_pool = _equally_many(pools, n)
-    alike = _alike(pools, cpus_by_core, n)
-    if _size(alike, cpus_by_core) >= _LEAST_USED * _size(sets_by_pool, cpus_by_core):
+    alike = _alike(pools, cpus_by_core, n) if len(set(cpus_by_core.values())) > 1 else []
+    if alike and _size(alike, cpus_by_core) >= _LEAST_USED * _size(sets_by_pool, cpus_by_core):
         sets_by_pool = alike
     # From the nodes in turn where not all sets are needed: the fewer read the memory of a node, the faster each does.
     in_turn = [each for sets in itertools.zip_longest(*sets_by_pool) for each in sets if each is not None]
