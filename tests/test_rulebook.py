@@ -883,7 +883,10 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     assert recommendation["expected"] is None
     assert not recommendation["machine_known"]
     page = tftune_here(*words, "--verify", "--time-budget", "8s", cwd=tmp_path)
-    assert page.returncode == 0, page.stderr
+    # One thread may well be the slower setting on the machine of the test: both answers are right, with their exit code
+    is_slower = "SLOWER" in page.stdout
+    assert page.returncode == int(is_slower), page.stderr
+    assert ("keep the default" in page.stderr) == is_slower
     assert re.search(r"^ +usable cores: \d+, the studies cover", page.stdout, re.MULTILINE)
     assert re.search(r"the speed of TensorFlow's defaults, measured here$", page.stdout, re.MULTILINE)
     assert "TF_NUM_INTEROP_THREADS=1" in page.stdout
