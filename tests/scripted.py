@@ -24,7 +24,7 @@ from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.loop import Search
 from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA, Record

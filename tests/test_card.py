@@ -39,7 +39,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import PRIOR_NOISE
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher

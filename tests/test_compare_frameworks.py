@@ -34,7 +34,7 @@ from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE, FrameworksRequest
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.finals import Round, log_rates
 from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.objective import Objective

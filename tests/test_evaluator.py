@@ -28,7 +28,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.evaluator import Evaluator
 from tuner.study.history import incumbent, tied
 from tuner.study.lattice import Encoding

@@ -24,7 +24,7 @@ from tuner.job import compare as sides
 from tuner.job.compare import A, B, ComparedSetting, Comparison, check_ran, describe
 from tuner.machine.host import Machine
 from tuner.measure import finals, passes
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round
 from tuner.measure.group_sequential import SequentialTest, differ_significantly, hold_rounds
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind

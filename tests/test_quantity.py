@@ -22,7 +22,7 @@ from tuner.job.request import SearchRequest
 from tuner.job.selection import Selection
 from tuner.machine.spec import parse_spec
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
-from tuner.study.budget import parse_duration
+from tuner.measure.budget import parse_duration
 from tuner.workload.spec import WorkloadSpec, ranges, shapes
 
 

@@ -25,7 +25,7 @@ from tuner.result.schema import PUBLISHED, schema_of
 from tuner.result.study import StudyResult
 from tuner.space.space import Space
 from tuner.study.attributes import Attributes, EndReason
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.subject import Subject
 
 ROOT = Path(__file__).parents[1]

@@ -38,7 +38,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
-from tuner.study.budget import Budget, duration_option, make_budget, parse_duration
+from tuner.measure.budget import Budget, duration_option, make_budget, parse_duration
 from tuner.study.contenders import contenders
 from tuner.study.lattice import Encoding
 from tuner.study.loop import Search

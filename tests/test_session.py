@@ -31,7 +31,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.trial.outcome import Slice

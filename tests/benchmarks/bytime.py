@@ -44,7 +44,7 @@ from tuner.machine.blas import one_blas_thread
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
-from tuner.study.budget import Budget
+from tuner.measure.budget import Budget
 from tuner.study.lattice import thinned
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan

@@ -21,7 +21,7 @@ from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective

@@ -30,7 +30,7 @@ from tuner.space.batches import parse_sizes
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
-from tuner.study.budget import Budget, make_budget, parse_duration
+from tuner.measure.budget import Budget, make_budget, parse_duration
 from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec

@@ -13,7 +13,7 @@ from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
-from tuner.study.budget import parse_duration
+from tuner.measure.budget import parse_duration
 from tuner.study.record import Record
 
 DEFAULT_EVERY = "2h"

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.measure import finals
+from tuner.measure.budget import NARROWING, PRIMARY
 from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
 from tuner.measure.pairwise import PairwiseTest
-from tuner.measure.planning import PRIMARY_TIME
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds, in_common, is_among, part_of
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode
@@ -42,7 +42,7 @@ MIN_ROUNDS = 2
 """The fewest rounds that have an interval."""
 ALPHA = 0.05
 """The error of all comparisons of a test together."""
-_PRIMARY_SHARE = 0.9  # of α
+_PRIMARY_ALPHA = 0.9  # of α
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
 # rounds: the real error exceeds the spent one by up to 20 % (200,000 simulated tests of 2 to 40 rounds), so 15 % less
 # is spent.
@@ -52,7 +52,6 @@ _PLANNED_ROUNDS_FACTOR = 1.1  # plan 10 % more rounds than there seems to be tim
 _MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
 _MIN_ONLY_RIVAL_ROUNDS = 4  # rounds of one rival, where nothing else is left to do with the time
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
-_NARROWING = 0.5  # of the time, at most, goes by before intervals of what is decided are made narrower
 _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
 
 
@@ -73,7 +72,7 @@ class SequentialTest:
     noise: Noise = PRIOR_NOISE
     """What is known of the noise beside these rounds."""
     alpha: float = ALPHA
-    primary_time: float = PRIMARY_TIME
+    primary_time: float = PRIMARY
     """The share of the time that the primary comparison has for itself, unless it is decided before."""
     leaves_time: bool = False
     """Whether others have a use for the time that is left over."""
@@ -245,8 +244,8 @@ class SequentialTest:
         if not self._rivals:
             return self.alpha
         if pairwise_test is self._primary:
-            return _PRIMARY_SHARE * self.alpha
-        rivals_alpha = self.alpha if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_SHARE) * self.alpha
+            return _PRIMARY_ALPHA * self.alpha
+        rivals_alpha = self.alpha if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_ALPHA) * self.alpha
         return rivals_alpha / len(self._rivals)
 
     def _cannot_run(self, rival: str) -> bool:
@@ -322,7 +321,7 @@ def hold_rounds(
             break
         left_s = common.time.left_s()
         undecided = [test for test in open_tests if test.is_open]
-        if undecided and _NARROWING * common.total_s < left_s < math.inf:
+        if undecided and NARROWING * common.total_s < left_s < math.inf:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with

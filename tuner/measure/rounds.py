@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.errors import TunerError
 from tuner.measure import finals
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.finals import Contender, Round
 from tuner.measure.planning import FinalsPlan
 from tuner.trial.launcher import Launcher
