@@ -26,10 +26,9 @@ from tuner.machine.host import Machine
 from tuner.measure import finals, passes
 from tuner.measure.budget import Countdown
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round
-from tuner.measure.group_sequential import SequentialTest, differ_significantly, hold_rounds
+from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly, hold_rounds
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.pairwise import PairwiseTest
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Rounds

@@ -34,8 +34,7 @@ from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.trials import Trial
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice, Status
+from tuner.trial.outcome import Slice, Status, energy_of
 from tuner.workload.units import counts_items, is_per_step, is_time
 
 _GIB = 1024**3

@@ -21,7 +21,6 @@ from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import LimitStatus
 from tuner.study.history import incumbent
-from tuner.study.outputs import Outputs
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess
 from tuner.study.processes import Processes
@@ -67,7 +66,6 @@ class Evaluator:
         """The processes in the passes, by their numbers."""
         self._turns = Turns(space.reference, plan.objective)
         self.processes = Processes(space, launcher, plan)
-        self._outputs = Outputs(space, self.processes)
         self.noise = PRIOR_NOISE
 
     @property
@@ -85,7 +83,7 @@ class Evaluator:
         self.noise = noise or self.noise
         self._turns.recall(finished, self.noise)
         self.processes.count_from(finished)
-        self._twin, self._outputs.are_random = self.processes.begin()
+        self._twin = self.processes.begin()
         self._twin_number = 0 if self._twin is None else self._twin.number
 
     def take_noise(self) -> tuple[Noise, Pair] | None:
@@ -206,7 +204,7 @@ class Evaluator:
                     yield from self._failed(running.pop(str(live.number)), failure, waiting, is_alone=False)
                     continue
             each.timed.usual_s.append(live.facts.step_s)
-            refused = self._outputs.refused(trial, live.facts)
+            refused = self.processes.refused(trial, live.facts)
             if refused is not None:
                 running.pop(str(live.number)).live.process.close()
                 yield refused
@@ -380,7 +378,7 @@ class Evaluator:
             reference=0 if reference is None else reference.number,
             alone=self.processes.are_alone,
             peak_memory_bytes=peak,
-            deviation=self._outputs.deviation(trial, each.live.facts),
+            deviation=self.processes.deviation(trial, each.live.facts),
             steady=self._turns.is_steady(each.live.number, each.passes),
             rounding=own.rounding,
             pruned=each.decision is RaceDecision.CLEARLY_SLOWER,

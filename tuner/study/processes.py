@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure.agreement import outputs_differ
+from tuner.measure import agreement
 from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -37,6 +37,7 @@ class Processes:
         self._plan = plan
         self._pool = ProcessPool(plan.n_live if plan.limits.memory_bytes is None else 0)
         self._are_alone = False
+        self._are_random = False  # whether two processes of the default compute different outputs
         self._n_references = 0
         self._n_processes = 0
         self._memory_bytes = 0
@@ -112,11 +113,11 @@ class Processes:
         numbers = [number for trial in finished for number in (trial.process, *(turn.process for turn in trial.turns))]
         self._n_processes = max(numbers, default=0)
 
-    def begin(self) -> tuple[LiveProcess | None, bool]:
+    def begin(self) -> LiveProcess | None:
         """Start two processes of the default: one is the reference, the other is returned.
 
-        Return also whether they compute different outputs. Without memory for two, processes live one at a time from
-        now on. The second is None if it failed for another reason. Raises BaselineError.
+        Without memory for two, processes live one at a time from now on. None if the second failed for another reason.
+        Raises BaselineError.
         """
         default = self._space.reference
         free = self._plan.free_memory_bytes()
@@ -134,12 +135,10 @@ class Processes:
             else:
                 twin = others[0]
             if twin.facts is None:
-                return None, False
+                return None
             assert first.facts is not None  # it is the reference
-            return (
-                self.launch_new(twin.setting, twin.process, twin.facts),
-                outputs_differ(first.facts.sample, twin.facts.sample),
-            )
+            self._are_random = agreement.outputs_differ(first.facts.sample, twin.facts.sample)
+            return self.launch_new(twin.setting, twin.process, twin.facts)
         except BaseException:
             for other in others:
                 other.process.close()
@@ -283,6 +282,37 @@ class Processes:
         """End all of them."""
         self._pool.close()
         self.lose_reference()
+
+    # ---- what they compute -------------------------------------------------------------------------------------
+
+    def refused(self, trial: Trial, facts: ReadyReport) -> Trial | None:
+        """Return a trial whose outputs are not those of the reference as an invalid one, None if they are."""
+        off, reference = self.deviation(trial, facts), self.reference
+        if off is not None and off > agreement.TOLERANCE:
+            sample = None if reference is None else reference.sample
+            differ = f"its outputs differ from the reference's by {100 * off:.3g} %"
+            message = agreement.moved_text(sample, facts.sample, than="the reference's") or differ
+            return replace(trial, status=Status.INVALID, message=message, deviation=off)
+        strange = None if reference is None else agreement.only_not_finite(facts.not_finite, reference.not_finite)
+        if strange is not None:
+            message = f"{strange}, and the reference's are finite"
+            return replace(trial, status=Status.INVALID, message=message, deviation=off)
+        return None
+
+    def deviation(self, trial: Trial, facts: ReadyReport) -> float | None:
+        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing.
+
+        Of a setting that changes numerics the first item is compared all the same: how much it does is to be told.
+        """
+        is_other = trial.setting.batch_size != self._space.reference.batch_size
+        if self.reference is None or self._are_random or (is_other and not self._changes_numerics(trial.setting)):
+            return None
+        return agreement.deviation(self.reference.sample, facts.sample)
+
+    def _changes_numerics(self, setting: Setting) -> bool:
+        """Return whether a setting computes in another precision than the default."""
+        knobs, default = self._space.catalogue.knobs, self._space.reference
+        return any(knobs[name].changes_numerics and value != default[name] for name, value in setting.items)
 
 
 def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:

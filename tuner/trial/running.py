@@ -26,8 +26,17 @@ from tuner.machine.topology import read_mask
 from tuner.space.auditing import moved_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure, way_out
+from tuner.trial.outcome import (
+    EnergyMeter,
+    ExitStatus,
+    ReadyReport,
+    Slice,
+    Status,
+    TrialFailure,
+    metered,
+    no_meter,
+    way_out,
+)
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
 from tuner.workload.digits import may_be_thousands, resolution_of

@@ -46,8 +46,7 @@ from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import samples_needed
 from tuner.study.subject import Subject
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice, Status
+from tuner.trial.outcome import Slice, Status, energy_of
 
 _ALPHA = 0.05
 _MIN_ROUNDS = 4  # of which the scatter between processes is taken rather than assumed
