@@ -19,7 +19,7 @@ from tests.frameworks import subject
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.identity import digest
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import Round
+from tuner.measure.rounds import Round
 from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -20,7 +20,7 @@ from tuner.job.check import refuse_elsewhere
 from tuner.job.request import SearchRequest
 from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import Round
+from tuner.measure.rounds import Round
 from tuner.report import verdicts
 from tuner.report.progress import SearchShown
 from tuner.result.decision import of_setting, pooled_result

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tuner.measure.agreement import Sample
-from tuner.measure.finals import Contender
+from tuner.measure.rounds import Contender
 from tuner.measure.measurement import LostReference, Measurement, MeasurementPlan, block_sd, measure_together
 from tuner.measure.pair import Pair
 from tuner.space.deployment import Deployment

@@ -27,14 +27,13 @@ from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.budget import Countdown
-from tuner.measure.finals import INCUMBENT, Contender
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
-from tuner.measure.rounds import Rounds
+from tuner.measure.rounds import INCUMBENT, Contender, Rounds
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

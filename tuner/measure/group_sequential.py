@@ -26,13 +26,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.measure import finals
 from tuner.measure.budget import NARROWING, PRIMARY
-from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.measure.rounds import Rounds, in_common, is_among, part_of
+from tuner.measure.rates import log_rates
+from tuner.measure.rounds import Contender, Round, Rounds, in_common, is_among, part_of
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, p_of_equal_means
 from tuner.stats.noise import PRIOR_NOISE, Noise
@@ -345,7 +344,7 @@ class SequentialTest:
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
         pair = self.contenders[:2]
-        names, y = finals.log_rates(rounds, pair, self.objective)
+        names, y = log_rates(rounds, pair, self.objective)
         x = y[:, 0] - y[:, 1] if len(names) == 2 else np.array([])
         return np.asarray(x[~np.isnan(x)])
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tuner.measure.agreement import Sample, deviation, moved_text
-from tuner.measure.finals import Contender
+from tuner.measure.rounds import Contender
 from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios

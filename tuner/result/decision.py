@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
 from tuner.quantity import plural
 from tuner.result.study import GainResult, PooledResult, SessionResult, VerdictResult

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import INCUMBENT, Round, memory_of
+from tuner.measure.rates import memory_of
+from tuner.measure.rounds import INCUMBENT, Round
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding

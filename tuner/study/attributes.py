@@ -14,7 +14,7 @@ from tuner.errors import BadInputError, DamagedStudyError
 from tuner.frameworks import registry
 from tuner.machine.conditions import Conditions
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import INCUMBENT, Contender, Round
+from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
 from tuner.space.catalogue import Catalogue

@@ -12,10 +12,9 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.measure import interruption
 from tuner.measure.budget import GROUP_PRIMARY, PRIMARY, PRIMARY_ROUNDS, Countdown
-from tuner.measure.finals import Contender
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
-from tuner.measure.rounds import Rounds, in_common
+from tuner.measure.rounds import Contender, Rounds, in_common
 from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting

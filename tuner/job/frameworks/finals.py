@@ -12,10 +12,10 @@ from tuner.job.frameworks.result import bests
 from tuner.job.frameworks.scan import Schedule, answering
 from tuner.job.servers import parallel_starts
 from tuner.measure.budget import LEAST_FINALS, MOST_FINALS
-from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.rounds import Rounds
+from tuner.measure.rates import failures, log_rates
+from tuner.measure.rounds import Contender, Round, Rounds, merged, replicates
 from tuner.stats.moderation import half_widths
 
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
