@@ -22,8 +22,7 @@ from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import LimitStatus
 from tuner.study.history import incumbent
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.pool import LiveProcess
-from tuner.study.processes import Processes
+from tuner.study.processes import LiveProcess, Processes
 from tuner.study.race import RaceDecision, decide
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial

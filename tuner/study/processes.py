@@ -1,4 +1,9 @@
-"""The live processes of a search: the reference, and those of the settings that are measured beside it."""
+"""The live processes of a search: the reference, and those of the settings that are measured beside it.
+
+Some are kept to measure other batch sizes with the same threads. A change of the batch size needs no new process: a
+loaded model is given other inputs, warms up, and is timed. What starting and loading cost is paid once for all batch
+sizes of a thread setting.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,6 @@ from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.pool import LiveProcess, ProcessPool
 from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
 from tuner.trial.outcome import RUN_IT, ReadyReport, Status, TrialFailure, way_out
@@ -28,6 +32,23 @@ _LONGER_ALONE = 2.0  # are their slices, as they take so much longer to start
 _USUAL_PASSES = 2  # of a trial, for what it is expected to cost
 
 
+@dataclass(slots=True, kw_only=True)
+class LiveProcess:
+    """A warm and paused process: its number in the study, the setting that it has now, and what it told."""
+
+    number: int
+    setting: Setting
+    process: Process
+    facts: ReadyReport
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Let it go on with another batch size; raises TrialFailure."""
+        self.process.resume()
+        self.facts = self.process.set_batch_size(batch_size)
+        self.process.pause()
+        self.setting = self.setting.with_values(batch_size=batch_size)
+
+
 class Processes:
     """Starts processes as memory allows, keeps them, and knows the one that is the reference."""
 
@@ -35,7 +56,9 @@ class Processes:
         self._space = space
         self._launcher = launcher
         self._plan = plan
-        self._pool = ProcessPool(plan.n_live if plan.limits.memory_bytes is None else 0)
+        self._n_kept = plan.n_live if plan.limits.memory_bytes is None else 0
+        self._kept: dict[Setting, LiveProcess] = {}
+        """Those that wait, by what their settings have in common; the one that was used longest ago is first."""
         self._are_alone = False
         self._are_random = False  # whether two processes of the default compute different outputs
         self._n_references = 0
@@ -65,11 +88,11 @@ class Processes:
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""
-        return setting in self._pool
+        return self.key(setting) in self._kept
 
     def key(self, setting: Setting) -> Setting:
         """Return what settings that can run in one process have in common."""
-        return self._pool.key(setting)
+        return setting.without("batch_size") if self._n_kept else setting
 
     def n_startable(self, n_wanted: int) -> int:
         """Return how many trials may be started at once, of `n_wanted` wanted, by the memory that is left."""
@@ -79,7 +102,7 @@ class Processes:
         if free is None or not self._memory_bytes:
             return n_wanted
         trial_bytes = self._size(self._space.reference) * self._memory_bytes
-        n_more = int(free / (_MEMORY_MARGIN * trial_bytes)) + len(list(self._pool))
+        n_more = int(free / (_MEMORY_MARGIN * trial_bytes)) + len(self._kept)
         return max(1, min(n_wanted, n_more))
 
     def fits(self, n: int = 1) -> bool:
@@ -192,14 +215,14 @@ class Processes:
         Return the failures of those that did not start, by their setting. Raises BaselineError where there is no
         reference.
         """
-        first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
-        settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
+        first_of = {self.key(setting): setting for setting in reversed(wanted)}
+        settings = sorted((s for s in first_of.values() if s not in self), key=wanted.index)
         reference = self.reference
         due = reference is None or (reference.n_trials >= self._plan.max_trials_per_reference and not self.are_alone)
         if not due and not settings:
             return {}
         if not self.fits(self._n_processes_of(settings, due=due)):
-            self._pool.close()
+            self.end_waiting()
         too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
         settings = [each for each in settings if each not in too_large]
         if not due and not settings:
@@ -241,16 +264,28 @@ class Processes:
 
     def take(self, setting: Setting) -> LiveProcess | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
-        return self._pool.take(setting)
+        return self._kept.pop(self.key(setting), None)
 
     def put(self, live: LiveProcess, *, keep_for: Sequence[Setting]) -> None:
-        """Keep a process, as long as there is room; those of the settings `keep_for` stay."""
-        self._pool.put(live, keep_for=keep_for)
+        """Keep a process; where there is no room, those that were used longest ago end.
+
+        Those of the settings `keep_for` stay. If each setting has a process of its own, it stays until it was measured.
+        """
+        earlier = self._kept.pop(self.key(live.setting), None)
+        if earlier is not None and earlier is not live:
+            earlier.process.close()
+        self._kept[self.key(live.setting)] = live
+        staying = {self.key(setting) for setting in keep_for}
+        for key in [each for each in self._kept if each not in staying]:
+            if len(self._kept) <= self._n_kept:
+                break
+            self._kept.pop(key).process.close()
 
     def end_waiting(self) -> bool:
         """End all processes but the reference, and return whether there were any."""
-        had_some = bool(list(self._pool))
-        self._pool.close()
+        had_some = bool(self._kept)
+        while self._kept:
+            self._kept.popitem()[1].process.close()
         return had_some
 
     def set_reference(self, start: StartResult) -> None:
@@ -268,8 +303,8 @@ class Processes:
         self.reference.process.close()
         default = self._space.reference
         self.reference = replace(self.reference, process=self._restarting(default))
-        self._pool.close()
-        self._pool, self._are_alone = ProcessPool(0), True
+        self.end_waiting()
+        self._n_kept, self._are_alone = 0, True
         return self._restarting(default)
 
     def lose_reference(self) -> None:
@@ -280,7 +315,7 @@ class Processes:
 
     def close(self) -> None:
         """End all of them."""
-        self._pool.close()
+        self.end_waiting()
         self.lose_reference()
 
     # ---- what they compute -------------------------------------------------------------------------------------

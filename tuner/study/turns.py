@@ -14,7 +14,7 @@ from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_DF, Noise, components, of_new_processes
 from tuner.stats.steady import first_block_deviates
-from tuner.study.pool import LiveProcess
+from tuner.study.processes import LiveProcess
 from tuner.study.race import RaceDecision
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Slice
