@@ -132,7 +132,7 @@ class Evaluator:
                 self._let_run_along(running, best)
             n_lost, passes = 0, Passes(rng=self._rng)
             while any(each.trial is not None for each in running.values()):
-                live = {_REFERENCE: self._reference(), **{key: each.timed for key, each in running.items()}}
+                live = {_REFERENCE: self._reference(), **{key: each.live for key, each in running.items()}}
                 ask_s = whole_steps(self.processes.stretch * self._plan.slice_s)
                 done = passes.run(
                     live,
@@ -193,7 +193,7 @@ class Evaluator:
                 else:
                     yield trial.failed(failure)
                 continue
-            each = Running(live=live, timed=Live(process=live.process, usual_s=[]), trial=trial)
+            each = Running(live=live, trial=trial)
             running[str(live.number)] = each
             if live.setting.batch_size != trial.setting.batch_size:
                 try:
@@ -202,7 +202,6 @@ class Evaluator:
                     # Its own memory of another batch size may have been in the way.
                     yield from self._failed(running.pop(str(live.number)), failure, waiting, is_alone=False)
                     continue
-            each.timed.usual_s.append(live.facts.step_s)
             refused = self.processes.refused(trial, live.facts)
             if refused is not None:
                 running.pop(str(live.number)).live.process.close()
@@ -219,14 +218,14 @@ class Evaluator:
         if self.processes.are_alone:  # who runs along takes time, and not memory alone
             return
         if self._twin is not None and str(self._twin.number) not in running:
-            running[str(self._twin.number)] = Running.along(self._twin)
+            running[str(self._twin.number)] = Running(live=self._twin)
         if best is None or len(running) > self.n_together():
             return
         live = self.processes.take(best.setting)
         if live is None:
             return
         if live.setting == best.setting:
-            running[str(live.number)] = Running.along(live)
+            running[str(live.number)] = Running(live=live)
         else:  # it has another batch size now
             self.processes.put(live, keep_for=[live.setting])
 
@@ -234,11 +233,8 @@ class Evaluator:
         """Return the live reference; one that was lost is started anew. Raises BaselineError."""
         if self.processes.reference is None:
             self._start([])
-        reference = self.processes.reference
-        assert reference is not None  # a start adopts one or raises
-        if reference.timed is None:
-            reference.timed = Live(process=reference.process, usual_s=[reference.step_s])
-        return reference.timed
+        assert self.processes.reference is not None  # a start adopts one or raises
+        return self.processes.reference
 
     def _lose_reference(self, failure: TrialFailure, running: dict[str, Running], *, is_last: bool) -> None:
         """End a reference that failed: the passes go on with another one, once. Raises TunerError."""

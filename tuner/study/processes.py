@@ -33,12 +33,11 @@ _USUAL_PASSES = 2  # of a trial, for what it is expected to cost
 
 
 @dataclass(slots=True, kw_only=True)
-class LiveProcess:
+class LiveProcess(Live):
     """A warm and paused process: its number in the study, the setting that it has now, and what it told."""
 
     number: int
     setting: Setting
-    process: Process
     facts: ReadyReport
 
     def set_batch_size(self, batch_size: int) -> None:
@@ -47,6 +46,7 @@ class LiveProcess:
         self.facts = self.process.set_batch_size(batch_size)
         self.process.pause()
         self.setting = self.setting.with_values(batch_size=batch_size)
+        self.usual_s = [self.facts.step_s]
 
 
 class Processes:
@@ -256,7 +256,9 @@ class Processes:
         self._n_processes += 1
         if self.are_alone and not isinstance(process, Restarting):
             process = self._restarting(setting, process)
-        return LiveProcess(number=self._n_processes, setting=setting, process=process, facts=facts)
+        return LiveProcess(
+            number=self._n_processes, setting=setting, process=process, usual_s=[facts.step_s], facts=facts
+        )
 
     def _restarting(self, setting: Setting, live: Process | None = None) -> Restarting:
         """Return the processes of a setting that live one at a time, of which one may be there."""
@@ -357,23 +359,20 @@ def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reference:
+class Reference(Live):
     """The live process that is in every pass: the framework's default, at the default batch size.
 
     It is renewed every few trials, as processes of one setting differ, and a single one would bias all trials alike.
     Where memory does not hold two processes, it ends after each turn, and another starts for the next one
-    (`tuner.trial.restarting`). `step_s` is about how long a step of it takes, `sample` what it computes.
+    (`tuner.trial.restarting`). `sample` is what it computes.
     `number` counts references, `process_number` all processes of a study.
     """
 
-    process: Process
     number: int
     process_number: int
-    step_s: float
     sample: dict[str, Any] | None = None
     not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
     n_trials: int = 0
-    timed: Live | None = None
 
 
 def reference_from(start: StartResult, number: int, process_number: int) -> Reference:
@@ -389,7 +388,7 @@ def reference_from(start: StartResult, number: int, process_number: int) -> Refe
         process=start.process,
         number=number,
         process_number=process_number,
-        step_s=start.facts.step_s,
+        usual_s=[start.facts.step_s],
         sample=start.facts.sample,
         not_finite=start.facts.not_finite,
     )
