@@ -29,8 +29,8 @@ from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
-from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rates import log_rates
+from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round, Rounds
 from tuner.measure.warning import Code
 from tuner.report.card import check_card

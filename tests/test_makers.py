@@ -182,7 +182,7 @@ def test_a_mistake_in_child_code_is_its_own_packages(tmp_path: Path) -> None:
     def report(build: Callable[[], object]) -> dict[str, Any]:
         try:
             export(build)
-        except Exception as error:  # noqa: BLE001  # whatever it raises
+        except Exception as error:  # whatever it raises
             return failure(error, str(workload), adapters=[str(adapter.parent)])
         raise AssertionError
 

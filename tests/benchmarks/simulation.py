@@ -26,7 +26,7 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.measure.budget import Countdown
+from tuner.measure.budget import Budget, Countdown
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
@@ -41,7 +41,6 @@ from tuner.stats.equivalence import DIFFERENCES, VerdictCode
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.stats.noise import Noise
 from tuner.stats.pooling import pooled_verdict
-from tuner.measure.budget import Budget
 from tuner.study.evaluator import Evaluator
 from tuner.study.history import incumbent
 from tuner.study.loop import Search

@@ -19,8 +19,8 @@ from tuner.job.request import CompareRequest
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
-from tuner.measure.constraint import Limits
 from tuner.measure.budget import Countdown
+from tuner.measure.constraint import Limits
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan

@@ -29,8 +29,8 @@ import numpy as np
 from tuner.measure.budget import NARROWING, PRIMARY
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
-from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rates import log_rates
+from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import Contender, Round, Rounds, in_common, is_among, part_of
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, p_of_equal_means

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import structs
 
 from tuner.errors import BadInputError
-from tuner.measure.rates import adjusted_rates, failures
 from tuner.measure.objective import Objective
+from tuner.measure.rates import adjusted_rates, failures
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import MeasurementWarning, merge

@@ -9,14 +9,14 @@ from dataclasses import asdict, replace
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
-from tuner.measure.rates import memory_of
-from tuner.measure.rounds import INCUMBENT, Round
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
+from tuner.measure.rates import memory_of
 from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.rounds import INCUMBENT, Round
 from tuner.measure.warning import (
     Code,
     MeasurementWarning,

@@ -15,10 +15,10 @@ from tuner.devices import registry as devices
 from tuner.devices.device import HOST
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine, host_of
-from tuner.measure.rates import log_rates
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, process_sds
+from tuner.measure.rates import log_rates
 from tuner.model.graph import Features
 from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, POOLS, Recipe, speaks_of

@@ -39,9 +39,7 @@ HELPED = math.log(1.05)
 _DEFAULT = FRAMEWORK.catalogue.default
 _INTEL = next(each.name for each in FRAMEWORK.baselines if each.at_best_batch)
 (_WANG,) = (each.name for each in FRAMEWORK.width_guides)
-_SEVERAL = Recipe.of(
-    {EXECUTOR.slots: WIDTH.name, EXECUTOR.threads: SHARE.name, EXECUTOR.team: SHARE.name}
-)
+_SEVERAL = Recipe.of({EXECUTOR.slots: WIDTH.name, EXECUTOR.threads: SHARE.name, EXECUTOR.team: SHARE.name})
 
 
 class MachineRow(Struct, frozen=True, kw_only=True):

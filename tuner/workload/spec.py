@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.child.user_inputs import truth, whole
 from tuner.child.shapes import BATCH
+from tuner.child.user_inputs import truth, whole
 from tuner.errors import BadInputError, unknown_name
 from tuner.workload.pyfile import INFERENCE
 

@@ -16,8 +16,8 @@ from tuner.job.request import SearchRequest
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.agreement import Sample
 from tuner.measure.budget import SEARCHES
-from tuner.measure.rounds import Contender
 from tuner.measure.measurement import Measurement, checked_measurement
+from tuner.measure.rounds import Contender
 from tuner.result.frameworks import OUT_OF_TIME, Kind, TunedResult
 from tuner.result.study import StudyResult
 from tuner.stats.equivalence import VerdictCode

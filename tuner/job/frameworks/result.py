@@ -26,10 +26,10 @@ from tuner.job.frameworks.candidate import Candidate
 from tuner.job.frameworks.store import Loading
 from tuner.machine.conditions import Conditions
 from tuner.measure.agreement import TELLING_SPREAD
-from tuner.measure.rates import failures, log_rates, memory_of
-from tuner.measure.rounds import Round
 from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
+from tuner.measure.rates import failures, log_rates, memory_of
+from tuner.measure.rounds import Round
 from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
 from tuner.result.evidence import round_warnings
 from tuner.result.frameworks import (
