@@ -21,7 +21,7 @@ from tuner.trial.outcome import Slice
 
 
 @dataclass(slots=True, kw_only=True)
-class Running:
+class Runner:
     """A live process in the passes of a batch. One without a `trial` runs along: the incumbent's, or the twin."""
 
     live: LiveProcess
