@@ -18,7 +18,7 @@ from tests.command_line import ROOT, tftune, tftune_here
 from tests.frameworks import read_space
 from tests.processes import wait_until
 from tuner.cli import command_names
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, BaselineError, FindingError, MachineBusyError, TunerError
 from tuner.machine.host import Machine
 from tuner.paths import storage_url
 from tuner.study.database import cannot_open, shown
@@ -212,6 +212,55 @@ def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, 0),
+        (FindingError("it is slower here"), 1),
+        (BadInputError("there is no such thing"), 2),
+        (TunerError("the database is gone"), 3),
+        (MachineBusyError("another tftune measures"), 3),
+        (BaselineError("the default does not run"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_each_kind_of_end_has_its_exit_code(
+    error: BaseException | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> list[object]:
+        if error is not None:
+            raise error
+        return []
+
+    monkeypatch.setattr("tuner.cli.studies.described", read)
+    assert tftune_here("list", cwd=tmp_path).returncode == code
+
+
+def test_a_fault_of_its_own_is_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text("def main():\n    raise ZeroDivisionError('made')\n")
+    code = "import sys; sys.path.append(sys.argv[1]); from tuner.__main__ import main; main('faulty')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "ZeroDivisionError: made"
+
+
+def test_a_server_that_is_down_is_no_bad_input(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg2")
+    done = tftune_here("list", "--storage", "postgresql://u@127.0.0.1:1/x", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "refused; check the host and the port in the URL, and that the server runs" in " ".join(done.stderr.split())
+    misspelt = tftune_here("list", "--storage", "postgresqll://u@127.0.0.1:1/x", cwd=tmp_path)
+    assert misspelt.returncode == 2
+
+
+def test_the_help_names_the_exit_codes(tmp_path: Path) -> None:
+    named = re.findall(r"\b\d+(?= [a-z])", tftune_here("--help", cwd=tmp_path).stdout.split("Exit codes:")[1])
+    table = (ROOT / "docs/commands.md").read_text().split("**Exit codes.**")[1].split("**Time.**")[0]
+    assert named == re.findall(r"^\| (\d+) \|", table, re.MULTILINE) == ["0", "1", "2", "3", "130"]
 
 
 def test_an_interpreter_without_tensorflow(tmp_path: Path) -> None:
@@ -451,7 +500,7 @@ def test_an_unusable_stdout_is_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         command = [str(Path(sys.executable).with_name("tftune")), "list"]
         done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "No space left" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     closed = subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Finished, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, surface
-from tuner.errors import TunerError
+from tuner.errors import FindingError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
@@ -600,7 +600,7 @@ def test_the_search_keeps_to_a_limit_on_the_step(space: Space) -> None:
 def test_where_nothing_keeps_to_the_limits_that_is_said(space: Space) -> None:
     limits = Limits(p99_s=1e-6)
     with pytest.raises(
-        TunerError, match=r"of 6 trials, none has shown a p99 of at most 0.001 ms; the lowest was \d+(\.\d)? ms"
+        FindingError, match=r"of 6 trials, none has shown a p99 of at most 0.001 ms; the lowest was \d+(\.\d)? ms"
     ):
         run(
             space,

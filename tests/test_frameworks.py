@@ -390,7 +390,7 @@ def test_broken_packages_stop_nothing_but_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", range(len(BROKEN)))
 def test_asking_for_a_broken_package_is_one_line(number: int, tmp_path: Path) -> None:
     done = tftune_here("inspect", "lenet5", "--framework", f"broken_{number}", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert f"cannot load the framework 'broken_{number}': " in done.stderr
     assert f"{BROKEN[number][1]}; reinstall or remove the package" in " ".join(done.stderr.split())
     assert done.stdout == ""

@@ -114,13 +114,13 @@ def test_a_search_ends_in_one_line_when_its_server_is_killed_and_goes_on_later(s
     finally:
         search.kill()
         search.wait()
-    assert search.returncode == 1
+    assert search.returncode == 3
     last = stderr.strip().splitlines()[-1]
     assert last.startswith("tftune: storage error: ")
     assert last.endswith("then run the same command again to continue")
     assert "Traceback" not in stderr
     away = tftune("list", *stored, cwd=tmp_path)
-    assert away.returncode == 2
+    assert away.returncode == 3
     assert len(away.stderr.strip().splitlines()) == 1
     assert "cannot be opened" in away.stderr
     server.start()

@@ -375,7 +375,7 @@ def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
     process, children = begin(tmp_path, "lenet5", "--json")
     second = tftune("search", "lenet5", "--storage", "sqlite:///other.db", cwd=tmp_path)
     code, _, err = finished(second)
-    assert code == 1
+    assert code == 3
     assert f"process {process.pid}" in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "other.db").exists()
@@ -399,7 +399,7 @@ def test_a_workload_that_fails_stops_the_study_with_the_end_of_its_log(tmp_path:
     done = tftune_here("search", "./bad.py", cwd=tmp_path)
     code, out, err = done.returncode, done.stdout, done.stderr
     last = err.strip().splitlines()[-1]
-    assert (code, out) == (1, "")
+    assert (code, out) == (3, "")
     assert last.startswith("tftune: the default setting failed: RuntimeError: no data (line ")
     assert "no licence" in err
     assert tftune_here("show", "last", cwd=tmp_path).returncode == 0

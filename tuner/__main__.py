@@ -2,13 +2,14 @@
 
 from importlib import import_module
 
+_FAILED = 3  # as a `TunerError` ends, which may not be there to be asked
 _INTERRUPTED = 130  # as a shell tells of Ctrl-C
 
 
 def main(module: str = "tuner.cli") -> None:
     """Run the command, or the `main` of another module.
 
-    Ctrl-C ends it without a traceback even while it is loaded, which takes a moment.
+    Ctrl-C ends it without a traceback even while it is loaded, which takes a moment. A fault of its own has one.
     """
     try:
         from tuner import inherited
@@ -20,6 +21,11 @@ def main(module: str = "tuner.cli") -> None:
         import_module(module).main()
     except KeyboardInterrupt:
         raise SystemExit(_INTERRUPTED) from None
+    except Exception:  # noqa: BLE001  # whatever it is, it is no finding
+        import traceback
+
+        traceback.print_exc()
+        raise SystemExit(_FAILED) from None
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The exceptions of the tool. A failed trial is a value (`tuner.trial.outcome`); a failed tool is one of these.
 
-TunerError                 exit code 1
+TunerError                 exit code 3: the tool or the machine failed
 ├── BadInputError          exit code 2: the user can fix it, and nothing was measured
 │   ├── DamagedStudyError  a part of a stored study is not what it has to be
 │   ├── NoModeError        the workload does not have this mode
 │   └── UnknownNameError   no object has this name
-├── MachineBusyError       exit code 1: another search is measuring on this machine
-└── BaselineError          exit code 1: a recommended setting does not run, so there is nothing to compare with
+├── FindingError           exit code 1: what was measured speaks against what was asked for
+├── MachineBusyError       another search is measuring on this machine
+└── BaselineError          a recommended setting does not run, so there is nothing to compare with
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class TunerError(Exception):
     `log` is related output of other processes.
     """
 
-    exit_code = 1
+    exit_code = 3
 
     def __init__(self, message: str, hint: str = "", *, log: str = "") -> None:
         super().__init__(message)
@@ -56,6 +57,12 @@ class NoModeError(BadInputError):
 
 class UnknownNameError(BadInputError):
     """No object has this name."""
+
+
+class FindingError(TunerError):
+    """What was measured speaks against what was asked for, such as a recommendation that is slower here."""
+
+    exit_code = 1
 
 
 class MachineBusyError(TunerError):

@@ -11,7 +11,7 @@ from msgspec import structs
 from tuner.api.options import WorkloadOptions, duration_text, path_text, storage_text, workload_spec
 from tuner.api.shown import Shown
 from tuner.devices import registry as devices
-from tuner.errors import TunerError, unknown_name
+from tuner.errors import FindingError, unknown_name
 from tuner.job import compare as comparing
 from tuner.job import rulebook
 from tuner.job.advise import advise
@@ -140,7 +140,7 @@ class Recommendation(Shown):
         if format not in list(Format):
             raise unknown_name("format", format, list(Format))
         if self.is_slower:
-            raise TunerError("the recommended setting is slower than the default here", "keep the default")
+            raise FindingError("the recommended setting is slower than the default here", "keep the default")
         sentences = "; ".join(each.sentence for each in self.result.followed)
         return emit(
             self.deployment,

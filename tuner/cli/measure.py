@@ -20,12 +20,12 @@ from tuner.cli.options import (
     takes,
 )
 from tuner.cli.output import append_summary, console, show, show_json
+from tuner.errors import FindingError
 from tuner.job.request import CheckRequest, CompareRequest, NoiseRequest
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison
 
-NO_LONGER_HELPS = 1
 COMPARE_EPILOG = examples(
     "tftune compare resnet50 --a tf-default --b intel",
     "tftune compare resnet50 --a tf-default --b inter_op=1,intra_op=2,batch_size=16",
@@ -120,7 +120,7 @@ def check(
     _show(checked, details=details, json_=json_)
     is_undecided = not isinstance(checked.result, NothingToCheck) and checked.helps is None
     if checked.helps is False or (fail_on_undecided and is_undecided):
-        raise typer.Exit(NO_LONGER_HELPS)
+        raise typer.Exit(FindingError.exit_code)
 
 
 def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 from tuner.cli import options
 from tuner.cli.options import check_out, examples, measuring, of_studies, output, setting, takes
 from tuner.cli.output import console, json_text, show, show_json
-from tuner.errors import BadInputError, TunerError, unknown_name
+from tuner.errors import BadInputError, FindingError, unknown_name
 from tuner.job.request import RecommendRequest
 from tuner.paths import DEFAULT_STORAGE, check_writable
 
@@ -253,7 +253,7 @@ def recommend(
     if json_:
         show_json(result)
         if recommendation.is_slower:
-            raise typer.Exit(TunerError.exit_code)
+            raise typer.Exit(FindingError.exit_code)
         return
     card = rendered(recommendation.card)
     if format_ is None:
@@ -262,6 +262,6 @@ def recommend(
         for line in card:
             console(stderr=True).print(line, soft_wrap=True)
     if recommendation.is_slower:
-        raise TunerError("the recommended setting is slower than the default here", "keep the default")
+        raise FindingError("the recommended setting is slower than the default here", "keep the default")
     if format_ is not None:
         sys.stdout.write(recommendation.emit(format_))

@@ -11,6 +11,7 @@ from tuner.cli import options
 from tuner.cli.options import complete_device, complete_framework, examples, measuring, other, output, takes
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
+from tuner.errors import FindingError
 from tuner.job.request import SuiteRequest
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def suite(
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
     if any(case.state == "failed" for case in cases):
-        raise typer.Exit(1)
+        raise typer.Exit(FindingError.exit_code)
 
 
 def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:

@@ -12,7 +12,7 @@ from typing import Any
 import optuna
 import sqlalchemy
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, TunerError
 from tuner.paths import FILE_URL
 
 LOCK_S = 60.0
@@ -48,6 +48,10 @@ _OF_SERVERS = (
         "check the host and the port in the URL, and that the server runs",
     ),
 )
+_DOWN = re.compile(
+    r"refused|on socket|through socket|timed? ?out|unreachable|no route|closed the connection|starting up|shutting"
+)
+_OF_MACHINE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_BUSY)
 
 
 def engine_options(url: str) -> dict[str, Any]:
@@ -99,16 +103,21 @@ def shown(url: str) -> str:
     return re.sub(r"(?i)(?<=password=)[^&]*", "***", re.sub(r"(?<=://)([^:/@]*):.*(?=@)", r"\1:***", url))
 
 
-def cannot_open(url: str, error: Exception) -> BadInputError:
-    """Return the error for a storage that cannot be opened, with what to do about it."""
-    if isinstance(error, BadInputError):
+def cannot_open(url: str, error: Exception) -> TunerError:
+    """Return the error for a storage that cannot be opened, with what to do about it.
+
+    It is bad input, unless a server is down, or a disk is full or does not work.
+    """
+    if isinstance(error, TunerError):
         return error
     reason = first_line(error)
     if isinstance(error, sqlalchemy.exc.NoSuchModuleError):
         reason = f"there is no kind of database '{url.partition(':')[0]}'"
     elif isinstance(error, ValueError):
         reason = "its port is no number"
-    return BadInputError(f"storage {shown(url)} cannot be opened: {reason}", _hint(url, error))
+    is_down = _code(error) in _OF_MACHINE or _DOWN.search(reason.lower()) is not None
+    kind = TunerError if is_down else BadInputError
+    return kind(f"storage {shown(url)} cannot be opened: {reason}", _hint(url, error))
 
 
 def first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from tuner.errors import TunerError
+from tuner.errors import FindingError, TunerError
 from tuner.measure import interruption
 from tuner.measure.budget import GROUP_PRIMARY, PRIMARY, PRIMARY_ROUNDS, Countdown
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
@@ -228,7 +228,7 @@ class Finals:
             return TunerError("there is no other setting to compare the default with", self._why_alone())
         if self.plan.evaluation.limits and measurements:
             unmet = self.plan.evaluation.limits.unmet_text(measurements)
-            return TunerError(
+            return FindingError(
                 f"of {len(measurements)} trials, {unmet}", "raise the limit, or give a longer --time-budget"
             )
         if measurements:
