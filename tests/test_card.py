@@ -374,16 +374,19 @@ def test_what_one_process_is_told_points_to_the_better_answer_of_several(only_se
     assert pointer.startswith(f"{n} processes side by side were proven FASTER: ")
     assert pointer.endswith(" over the defaults; get that with: tftune run last --storage 'my data.db' --instances")
     for format_ in set(Format) - {Format.JSON}:
-        text = study.emit(format_)
+        text = study.emit(format_, instances=False)
         assert "nothing to set" not in text
         assert "A single process keeps the defaults." in text
         assert "tftune emit last --storage 'my data.db' --instances" in text
         assert "were proven" not in study.emit(format_, instances=True)
+        assert study.emit(format_) == study.emit(format_, instances=True)  # one process has nothing to set
+    assert study.deployment().processes == n
 
 
 def test_nothing_points_to_several_that_were_not_proven(only_several: StudyResult, better: StudyResult) -> None:
     def undecided(study: StudyResult) -> StudyResult:
-        advice = structs.replace(study.groups.recommended, gain=None)
+        kept = {"source": study.default, "env": {}, "processes": msgspec.UNSET, "cpu_sets": msgspec.UNSET}
+        advice = structs.replace(study.groups.recommended, gain=None, **kept)
         return structs.replace(study, groups=structs.replace(study.groups, recommended=advice))
 
     for study in (better, undecided(only_several)):
@@ -396,13 +399,20 @@ def test_emit_run_and_check_say_that_there_is_more(
 ) -> None:
     study = tuner.Study(only_several, handle="last")
     monkeypatch.setattr("tuner.api.study.load_study", lambda *_: study)
-    code, out, error = call("emit", "last")
+    code, out, error = call("emit", "--no-instances")
     assert code == 0
     assert "nothing to set" not in out
     assert error.startswith("tftune: this is not the best that is known: ")
     assert error.strip().endswith("tftune emit last --instances")
     assert call("emit", "last", "--instances")[2] == ""
-    assert "tftune emit last --instances" in call("emit", "last", "--format", "json")[2]
+    assert "tftune emit last --instances" in call("emit", "--no-instances", "--format", "json")[2]
+    n = only_several.groups.recommended.deployment.processes
+    code, out, error = call("emit")
+    assert f"# Run {n} processes of the program at the same time" in out
+    assert error == (
+        f"tftune: this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults\n"
+    )
+    assert json.loads(call("emit", "--format", "json")[1])["processes"] == n
     better = study.better_with_instances("check")
     nothing = check.nothing_to_check("made", better=better)
     assert isinstance(nothing, NothingToCheck)

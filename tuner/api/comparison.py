@@ -109,7 +109,7 @@ def compare(
 def check(
     study: str = "last",
     *,
-    instances: bool = False,
+    instances: bool | None = None,
     time_budget: str | float = "2m",
     margin: float | str | None = None,
     python: str | Path | None = None,

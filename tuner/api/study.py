@@ -55,26 +55,27 @@ class Study(Shown):
     def better_with_instances(self, command: str = "emit") -> str | None:
         """Return what was proven of several processes, and which `command` gets it; None where one process is best.
 
-        What is emitted or run without `instances` is then not the best that is known.
+        What is emitted or run of one process is then not the best that is known.
         """
         return pointer(self.result, command, self._handle, self._storage)
 
-    def deployment(self, *, instances: bool = False) -> Deployment:
+    def deployment(self, *, instances: bool | None = None) -> Deployment:
         """Return what to set: `env`, the variables, and what else there is to do, such as `cpus` and `arguments`.
 
-        With `instances` that is what is best if several processes may run. Raises BadInputError without finals.
+        With `instances` that is what is best if several processes may run, without it what is best of one process. With
+        None it is the first of the two that sets anything. Raises BadInputError without finals.
         """
         return studycard.deployment_of(self.result, advice_of(self.result, groups=instances))
 
-    def emit(self, format: str = "sh", *, instances: bool = False, model: str | None = None) -> str:
+    def emit(self, format: str = "sh", *, instances: bool | None = None, model: str | None = None) -> str:
         """Return a snippet that applies the recommendation, in a format of `tftune emit`.
 
-        Of an ensemble, `model` names the one that it is for.
+        `instances` is as in `deployment`. Of an ensemble, `model` names the one that the snippet is for.
         """
         if format not in list(Format):
             raise unknown_name("format", format, list(Format))
         advice = advice_of(self.result, groups=instances)
-        better = "" if instances else self.better_with_instances() or ""
+        better = "" if advice.deployment.processes > 1 else self.better_with_instances() or ""
         return studycard.snippet(self.result, advice, Format(format), model=model, better=better)
 
     def report(self, format: str = "html") -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.space.deployment import Deployment
 
 EMIT_EPILOG = examples(
-    'eval "$(tftune emit last)"',
+    'eval "$(tftune emit)"',
     "tftune emit last --format k8s",
     "tftune emit last --instances",
 )
@@ -27,17 +27,21 @@ RUN_EPILOG = examples(
     "tftune run last --instances -- python serve.py --port {8500+instance}",
 )
 _FORMATS = {"kubernetes": "k8s", "docker-compose": "compose", "bash": "sh", "shell": "sh", "env": "dotenv"}
-InstancesOption = Annotated[
-    bool, other("--instances", "What is best if several processes may run, instead of the best of one process.")
-]
 
 
 def emit(
-    study: options.Study,
+    study: options.Study = "last",
     format_: Annotated[
         str, output("--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json", "Format of the snippet.")
     ] = "sh",
-    instances: InstancesOption = False,
+    instances: Annotated[
+        bool | None,
+        other(
+            "--instances/--no-instances",
+            "What is best if several processes may run, or of one process (default: the first that sets anything).",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[str | None, other("--model NAME", "Of an ensemble, the model that the snippet is for.")] = None,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
@@ -46,16 +50,21 @@ def emit(
     from tuner.deploy import program
     from tuner.errors import unknown_name
     from tuner.report.emit import Format
+    from tuner.result.document import several_come_first
 
     format_ = _FORMATS.get(format_.lower(), format_.lower())
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     loaded = load_study(study, storage)
+    deployment = loaded.deployment(instances=instances)
+    n = deployment.processes
     sys.stdout.write(loaded.emit(format_, instances=instances, model=model))
-    _point(None if instances else loaded.better_with_instances())
-    if format_ == Format.SH:  # which is for this shell
-        for note in program.left_out(loaded.deployment(instances=instances)):
-            sys.stderr.write(f"tftune: {note}\n")
+    _point(None if n > 1 else loaded.better_with_instances())
+    notes = program.left_out(deployment) if format_ == Format.SH else []  # which is for this shell
+    if instances is None and several_come_first(loaded.result):
+        notes.append(f"this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults")
+    for note in notes:
+        sys.stderr.write(f"tftune: {note}\n")
 
 
 def run(
@@ -75,7 +84,9 @@ def run(
             "number, and {model} the model of an ensemble that it is for.",
         ),
     ],
-    instances: InstancesOption = False,
+    instances: Annotated[
+        bool, other("--instances", "What is best if several processes may run, instead of the best of one process.")
+    ] = False,
     keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:

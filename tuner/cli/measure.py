@@ -77,7 +77,14 @@ def compare(
     CheckRequest,
     "study time_budget python storage wait",
     words={},
-    instances=Annotated[bool, other("--instances", "Check the answer on several processes, instead of that on one.")],
+    instances=Annotated[
+        bool | None,
+        other(
+            "--instances/--no-instances",
+            "Check the answer on several processes, or that on one (default: the first that sets anything).",
+            show_default=False,
+        ),
+    ],
     margin=Annotated[
         float | None,
         setting(

@@ -27,7 +27,7 @@ from tuner.measure.objective import OF_MODELS, Objective
 from tuner.result import evidence
 from tuner.result.comparison import CheckResult, NothingToCheck
 from tuner.result.decision import closest_s, of_setting, pooled_result, pooled_sessions
-from tuner.result.document import describe_study, no_finals, no_groups
+from tuner.result.document import describe_study, no_finals, no_groups, several_come_first
 from tuner.result.wording import pointer
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
@@ -59,7 +59,8 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     check_storage(request.storage)  # what is measured is to be kept there
     record = find(storage, request.study)
     stored, described = record.attributes(), describe_study(record)
-    held, groups = described.finals, request.instances
+    held = described.finals
+    groups = several_come_first(described) if request.instances is None else request.instances
     if groups:
         if described.groups is None:
             raise no_groups(described)

@@ -73,7 +73,8 @@ class CheckRequest:
     """The options of a check of a study's answer on one process, or of that on several `instances`."""
 
     study: str = "last"
-    instances: bool = False
+    instances: bool | None = None
+    """None for the first of the two that sets anything."""
     time_budget: str = COMPARED
     python: str | None = None
     storage: str = DEFAULT_STORAGE

@@ -114,11 +114,13 @@ def describe_study(record: Record) -> StudyResult:
     )
 
 
-def advice_of(study: StudyResult, *, groups: bool = False) -> RecommendedResult:
+def advice_of(study: StudyResult, *, groups: bool | None = False) -> RecommendedResult:
     """Return what a study recommends, of `groups` if several processes may run; raises BadInputError without finals.
 
-    Where several are not shown to be better than the default, that is what is best of one process.
+    Where several are not shown to be better than the default, that is what is best of one process. With None it is the
+    first answer that there is anything to set for.
     """
+    groups = several_come_first(study) if groups is None else groups
     knob = study.knobs.get(INSTANCES)
     if groups and study.groups is None and (knob is None or not knob.active):
         raise no_groups(study)
@@ -128,6 +130,12 @@ def advice_of(study: StudyResult, *, groups: bool = False) -> RecommendedResult:
         several = study.groups.recommended
         return study.recommended if several.gain is None and study.recommended.gain is not None else several
     return study.recommended
+
+
+def several_come_first(study: StudyResult) -> bool:
+    """Return whether there is something to set for several processes alone: one process keeps the defaults."""
+    is_one_set = study.recommended is not None and bool(study.recommended.deployment)
+    return study.groups is not None and study.groups.recommended.deployment.processes > 1 and not is_one_set
 
 
 def no_groups(study: StudyResult) -> BadInputError:
