@@ -145,7 +145,11 @@ def test_fewer_cpus_than_were_measured_are_noted(monkeypatch: pytest.MonkeyPatch
     ]
     [of_quota] = notes({0, 1}, 0.3, measured_cpus=1.5)
     assert of_quota.startswith("measured on 1.5 CPUs, and only 0.3 CPUs may be busy here")
-    assert notes({0, 1, 2}, None, measured_cpus=2) == notes({0, 1}, 1.5, measured_cpus=1.5) == []
+    assert notes({0, 1}, None, measured_cpus=2) == notes({0, 1}, 1.5, measured_cpus=1.5) == []
+    assert notes({0, 1, 2}, None, measured_cpus=2) == [
+        "measured on 2 CPUs, and 3 CPUs may be busy here: give it no more, e.g. docker run --cpus=2"
+    ]
+    assert notes({0, 1, 2}, None, measured_cpus=2, processes=2, cpu_sets=("0", "1")) == []
     assert notes({0}, None) == []  # an earlier file does not say
     assert notes({0}, None, measured_cpus=2, cpus="0") == []  # it needs no more than its own
     assert len(notes({0, 1}, 1.0, measured_cpus=2, processes=2, cpu_sets=("0", "1"))) == 1

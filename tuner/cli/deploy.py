@@ -107,11 +107,12 @@ def run(
         deployment = _read(Path(study))
     else:
         deployment, better = _of_study(study, storage, groups=instances)
-    group = program.copies(deployment, command)
+    own, moved = program.placed(deployment)
+    group = program.copies(own, command)
     if re.match(r"\w+=", command[0]):
         check_program(command)
     _point(better)
-    for note in [*code_notes(deployment), *program.unlike_copies(deployment), *program.differences(deployment)]:
+    for note in [*code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()
     if len(group) == 1:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import IO, NoReturn
 
@@ -26,7 +26,7 @@ from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
 from tuner.machine.cgroup import read_limits
-from tuner.machine.coresets import unlike
+from tuner.machine.coresets import are_shared, core_sets, unlike
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.exits import ended_text
 from tuner.machine.host import detect
@@ -102,6 +102,26 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     return result
 
 
+def placed(deployment: Deployment) -> tuple[Deployment, list[str]]:
+    """Return a deployment with its copies on cores that are here, and a note where these are not those of the study.
+
+    A container is given other CPUs at each start. One with a share of a node's time owns none: its copies float.
+    """
+    if not deployment.cpu_sets:
+        return deployment, []
+    here, wanted = detect(), frozenset[int]().union(*map(parse_list, deployment.cpu_sets))
+    is_quota = are_shared(here.cores, here.cpu_quota)
+    if wanted <= os.sched_getaffinity(0) and not is_quota:
+        return deployment, []
+    nodes = list(here.numa_nodes.values())
+    cpu_sets = core_sets(here.cores, nodes, deployment.processes, here.kind_by_core, quota=here.cpu_quota)
+    if not cpu_sets and not is_quota:  # there are fewer cores than copies
+        return deployment, []
+    where = f"kept to CPUs {' | '.join(cpu_sets)}" if cpu_sets else "kept to no cores, as a CPU quota is less than all"
+    note = f"the copies are {where} here, and were to {' | '.join(deployment.cpu_sets)} in the measurement"
+    return replace(deployment, cpu_sets=cpu_sets), [note]
+
+
 def _check_numbers(words: Sequence[str], n_copies: int) -> None:
     """Raise BadInputError for a word whose digits go on with the number of a copy where that has two digits."""
     for word in words:
@@ -136,9 +156,12 @@ def differences(deployment: Deployment) -> list[str]:
     n_used = n_used if None in own_sets else min(n_used, len(own_cpus))
     n_cpus, quota = len(os.sched_getaffinity(0)), read_limits().cpu_quota
     n_busy = n_cpus if quota is None else min(n_cpus, quota)
+    used, busy = (f"{n:g} CPU{'' if n == 1 else 's'}" for n in (n_used, n_busy))
     if n_busy < n_used:
-        used, busy = (f"{n:g} CPU{'' if n == 1 else 's'}" for n in (n_used, n_busy))
         notes.append(f"measured on {used}, and only {busy} may be busy here: search again under this limit")
+    if n_busy > n_used > 0 and None in own_sets:
+        limit = f"docker run --cpus={n_used:g}"
+        notes.append(f"measured on {used}, and {busy} may be busy here: give it no more, e.g. {limit}")
     return notes
 
 

@@ -23,8 +23,7 @@ def core_sets(
 ) -> tuple[str, ...]:
     """Return `n` disjoint lists of CPUs, each of equally many whole physical cores; empty where there are fewer cores.
 
-    Empty, too, where a `quota` (CPUs) is less than all of these: a container that has a share of a node's time does not
-    own cores of it. All containers of the node would be kept to the same ones.
+    Empty, too, where a `quota` (CPUs) leaves a share of these: see `are_shared`.
 
     `cores` are the CPUs of each physical core, neighbours beside each other, and `nodes` those of each NUMA node, all
     as lists such as `0-3`. Where there are at least as many processes as nodes, no set has cores of two: a process that
@@ -39,8 +38,7 @@ def core_sets(
     by_node = [[core for core in cpus_by_core if core <= parse_list(node)] for node in nodes]
     is_local = n >= len(nodes) and sum(map(len, by_node)) == len(cores)
     pools = by_node if is_local else [list(cpus_by_core)]
-    is_shared = quota is not None and quota < sum(map(len, cpus_by_core))
-    if n > len(cores) or is_shared:
+    if n > len(cores) or are_shared(cores, quota):
         return ()
     sets_by_pool = _equally_many(pools, n)
     alike = _alike(pools, cpus_by_core, n) if len(set(cpus_by_core.values())) > 1 else []
@@ -49,6 +47,15 @@ def core_sets(
     # From the nodes in turn where not all sets are needed: the fewer read the memory of a node, the faster each does.
     in_turn = [each for sets in itertools.zip_longest(*sets_by_pool) for each in sets if each is not None]
     return tuple(format_list(cpus) for cpus in sorted(in_turn[:n], key=min))
+
+
+def are_shared(cores: Sequence[str], quota: float | None) -> bool:
+    """Return whether a quota (CPUs) is less than all CPUs of these cores, so that others have a part of their time.
+
+    A container that has a share of a node's time does not own cores of it. All containers of the node would be kept to
+    the same ones.
+    """
+    return quota is not None and quota < sum(len(parse_list(core)) for core in cores)
 
 
 def _size(sets_by_pool: Sequence[Sequence[Core]], cores: Iterable[Core]) -> int:

@@ -88,16 +88,25 @@ class CpuLimit:
         """Return how many CPUs could be busy at once; None where that is not known."""
         return min((each for each in (self.quota, self.n_cpus) if each is not None), default=None)
 
+    def whole(self, deployment: Deployment) -> float | None:
+        """Return how many CPUs all processes of a deployment together could keep busy; None where that is not known."""
+        sets = [deployment.cpus_of(number) for number in range(deployment.processes)]
+        own = None if None in sets else len(frozenset[int]().union(*(parse_list(cpus) for cpus in sets if cpus)))
+        return min((each for each in (self.busy_cpus, own) if each is not None), default=None)
+
     def cpus_each(self, deployment: Deployment) -> list[float | None]:
         """Return how many CPUs each process of a deployment could keep busy: no more than it was kept to, or its share.
 
-        Those that have the same CPUs share them, and a quota is shared in proportion to their CPUs. In thousandths.
+        Those that have the same CPUs share them, and a quota is shared in proportion to their CPUs, or to their shares
+        of the cores. In thousandths.
         """
-        sets = [deployment.cpus_of(number) for number in range(deployment.processes)]
-        widths = [self.n_cpus if cpus is None else len(parse_list(cpus)) for cpus in sets]
-        total = math.inf if self.busy_cpus is None else self.busy_cpus
-        whole = sum(width or 0 for width in widths)
-        return [None if width is None else _thousandths(min(width, total * (width / whole))) for width in widths]
+        total = self.whole(deployment)
+        parts = [(deployment.cpus_of(number), deployment.of(number).share) for number in range(deployment.processes)]
+        widths = [share or self.n_cpus if cpus is None else len(parse_list(cpus)) for cpus, share in parts]
+        sum_of_widths = sum(width or 0 for width in widths)
+        if total is None:
+            return widths
+        return [None if width is None else _thousandths(total * (width / sum_of_widths)) for width in widths]
 
     def of_member(self, ensemble: Deployment, name: str) -> CpuLimit:
         """Return the limit of one member of an ensemble: its share."""
@@ -303,8 +312,10 @@ def _sh(snippet: _Snippet) -> str:
     deployment = snippet.deployment
     notes = snippet.notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
-    if deployment.cpu_sets or deployment.members:
+    if deployment.processes > 1:
         notes.append(f"Then start your program with: {_FUNCTION} python serve.py")
+        port = f"$((8500 + {INSTANCE}))"
+        notes.append(f"For a port each: {_FUNCTION} sh -c 'exec python serve.py --port {port}'")
         lines += _starts(deployment)
     return _commented(notes, lines)
 
@@ -352,7 +363,8 @@ def _compose(snippet: _Snippet) -> str:
         lines += [] if container is None else [f"    {line}" for line in container.compose]
         lines += ["    environment:"] if env else []
         lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
-    return _commented(snippet.notes, lines)
+    ports = ["All listen on the same port, each in a network of its own: publish it under one each, as 8500, 8501, …"]
+    return _commented(snippet.notes + (ports if deployment.processes > 1 else []), lines)
 
 
 def _double(value: str, *, escape_dollar: bool = False) -> str:
@@ -381,22 +393,50 @@ def _k8s(snippet: _Snippet) -> str:
             lines += ["    valueFrom:", "      resourceFieldRef: {resource: limits.cpu}"]
         else:
             lines.append(f"    value: {json.dumps(value)}")
-    if deployment.cpu_sets:
+    if deployment.processes > 1:
         # The number of a pod of a StatefulSet is one of its labels, from Kubernetes 1.28 on.
         number = "metadata.labels['apps.kubernetes.io/pod-index']"
         lines = lines if deployment.env else ["env:"]
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
-        nodes = ", on nodes whose CPU manager is static" if n_cpus == int(n_cpus or 0) else ""
-        notes = [*notes, f"A pod each: a StatefulSet with replicas: {deployment.processes}{nodes}."]
+        notes = [*notes, *_pod_notes(deployment, n_cpus)]
     notes = [*notes, container.note] if container is not None and container.note else notes
     gpu = "" if container is None else f", {container.kubernetes}: 1"
-    if n_cpus is not None:
-        # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
-        lines += ["resources:"]
-        lines += [f'  {part}: {{cpu: "{n_cpus:g}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")]
-    elif gpu:
-        lines += ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"]
+    lines += _resources(n_cpus, gpu)
+    if deployment.processes > 1:
+        one_pod = ["env: []", *_resources(limit.whole(deployment), gpu)]
+        lines += ["#", *(f"# {note}" for note in _ONE_POD), *(f"#   {line}" for line in one_pod)]
     return _commented(notes, lines)
+
+
+_ONE_POD = (
+    "Or all processes in one pod, as they were measured: write the setting to a file of the image with",
+    "tftune emit --instances --format json > setting.json, let the container's command be",
+    "tftune run setting.json -- YOUR_PROGRAM --port {8500+instance}, and instead of the above:",
+)
+
+
+def _pod_notes(deployment: Deployment, n_cpus: float | None) -> list[str]:
+    """Return what pods of a process each are, and how their number relates to what was measured."""
+    n, is_whole = deployment.processes, n_cpus is not None and n_cpus == int(n_cpus)
+    nodes = ", on nodes whose CPU manager is static" if deployment.cpu_sets and is_whole else ""
+    each = "" if n_cpus is None else f", each on its share of the CPUs: {n_cpus:g}"
+    return [
+        f"A pod each: a StatefulSet with replicas: {n}{nodes}.",
+        f"The {n} were measured together{each}. An autoscaler may change their number: no other one was measured.",
+        "All pods listen on the same port, each at an address of its own.",
+    ]
+
+
+def _resources(n_cpus: float | None, gpu: str) -> list[str]:
+    """Return what a container asks for; `gpu` is its GPU, after a comma.
+
+    Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
+    """
+    if n_cpus is None:
+        return ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"] if gpu else []
+    return ["resources:"] + [
+        f'  {part}: {{cpu: "{n_cpus:g}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")
+    ]
 
 
 def _systemd(snippet: _Snippet) -> str:
@@ -405,10 +445,12 @@ def _systemd(snippet: _Snippet) -> str:
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
     if limit.quota is not None:
         lines.append(f"CPUQuota={100 * (limit.least(deployment) or 0.0):g}%")
-    if not deployment.cpu_sets:
-        cpus = deployment.cpus or limit.mask
-        return _commented(notes, [*lines, *([] if cpus is None else [f"CPUAffinity={cpus}"])])
-    numbers = range(deployment.processes)
+    cpus = deployment.cpus or limit.mask
+    if cpus is not None and not deployment.cpu_sets:
+        lines.append(f"CPUAffinity={cpus}")
+    if deployment.processes == 1:
+        return _commented(notes, lines)
+    pinned = f"/usr/bin/taskset -c ${{{_CPUS}_%i}} " if deployment.cpu_sets else ""
     # Specifiers are replaced when the unit is read, variables when it starts: each instance finds its own CPUs.
     own_cpus = [f'Environment="{_CPUS}_{number}={cpus}"' for number, cpus in enumerate(deployment.cpu_sets)]
     unit = [
@@ -419,12 +461,13 @@ def _systemd(snippet: _Snippet) -> str:
         *lines,
         f'Environment="{INSTANCE}=%i"',
         *own_cpus,
-        f"ExecStart=/usr/bin/taskset -c ${{{_CPUS}_%i}} YOUR_PROGRAM",
+        f"ExecStart={pinned}YOUR_PROGRAM",
         "",
         "[Install]",
         "WantedBy=multi-user.target",
     ]
-    starts = " ".join(f"NAME@{number}" for number in numbers)
+    starts = " ".join(f"NAME@{number}" for number in range(deployment.processes))
+    notes.append("For a port each, write /bin/sh -c 'exec YOUR_PROGRAM --port $$((8500 + %i))' for YOUR_PROGRAM.")
     return _commented([*notes, f"Save this as NAME@.service, and start it with: systemctl start {starts}"], unit)
 
 

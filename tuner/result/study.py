@@ -73,13 +73,17 @@ class SessionResult(Struct, frozen=True, kw_only=True):
 
 
 class MemberResult(Struct, frozen=True, kw_only=True):
-    """What applies a setting to the process of one member of an ensemble, by the `name` of its model."""
+    """What applies a setting to the process of one member of an ensemble, by the `name` of its model.
+
+    `share` is there where the members share a CPU quota: how many of its cores are this one's.
+    """
 
     name: str
     env: dict[str, str]
     arguments: dict[str, Value]
     cpus: str | None
     options: dict[str, Value] | UnsetType = UNSET
+    share: int | UnsetType = UNSET
 
     @classmethod
     def of(cls, deployment: Deployment) -> MemberResult:
@@ -90,13 +94,19 @@ class MemberResult(Struct, frozen=True, kw_only=True):
             arguments=dict(deployment.arguments),
             cpus=deployment.cpus,
             options=dict(deployment.options) or UNSET,
+            share=deployment.share or UNSET,
         )
 
     @property
     def deployment(self) -> Deployment:
         """Return what applies it."""
         return Deployment(
-            name=self.name, env=self.env, arguments=self.arguments, cpus=self.cpus, options=self.options or {}
+            name=self.name,
+            env=self.env,
+            arguments=self.arguments,
+            cpus=self.cpus,
+            options=self.options or {},
+            share=self.share or 0,
         )
 
 
@@ -279,7 +289,7 @@ class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
 
 
 class TailResult(Struct, frozen=True, kw_only=True):
-    """Quantiles of the step (ms), null for too few steps, the peak memory of all processes, and the energy (J/item)."""
+    """Quantiles of `n_steps` (ms), null for too few, the peak memory of all processes, and the energy (J/item)."""
 
     p50: float | None
     p90: float | None

@@ -53,7 +53,7 @@ def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, 
 
     def rule(count: Callable[[Machine], int], *, at_most: int | None = None) -> Callable[[Machine], dict[str, Value]]:
         def values(machine: Machine) -> dict[str, Value]:
-            n = min(MAX_INSTANCES, max(1, count(machine)))
+            n = min(MAX_INSTANCES, machine.usable_cores, max(1, count(machine)))
             n_cores = max(1, machine.usable_cores // n)
             return {"instances": n, **threads(n_cores if at_most is None else min(n_cores, at_most))}
 

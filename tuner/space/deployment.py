@@ -22,7 +22,8 @@ class Deployment:
     to, None for all that it may use anyway. `processes` is how many of it run at the same time, `cpu_sets` the CPUs of
     each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. `shared_batch`
     is the number of items that they share out among them, 0 where each has batches of its own. Of an ensemble each
-    process has a deployment of its own, in `members`, with the `name` of its model. `gpu` is the GPU that the program
+    process has a deployment of its own, in `members`, with the `name` of its model, and where they share a CPU quota
+    with its `share` of the cores, else 0. `gpu` is the GPU that the program
     is to see: its number as its maker's tool counts, or the name of a slice; None where it needs none. `device` is what
     the first of such GPUs is asked for by. `inherited` are the names of those variables in `env` that nothing
     recommends: what was measured had them from its environment.
@@ -39,6 +40,7 @@ class Deployment:
     streams: int = 1
     shared_batch: int = 0
     name: str = ""
+    share: int = 0
     members: tuple[Deployment, ...] = ()
     gpu: str | None = None
     device: str = GPU
@@ -105,6 +107,7 @@ class Deployment:
             streams=self.streams if other.streams == 1 else other.streams,
             shared_batch=other.shared_batch or self.shared_batch,
             name=other.name or self.name,
+            share=other.share or self.share,
             members=other.members or self.members,
             gpu=self.gpu if other.gpu is None else other.gpu,
             device=self.device if other.gpu is None else other.device,
@@ -124,6 +127,7 @@ class Deployment:
         data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
         data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
         data |= {"name": self.name} if self.name else {}
+        data |= {"share": self.share} if self.share else {}
         data |= {"gpu": self.gpu} if self.gpu is not None else {}
         data |= {"device": self.device} if self.device != GPU else {}
         data |= {"inherited": list(self.inherited)} if self.inherited else {}
@@ -152,6 +156,7 @@ class Deployment:
             streams=data.get("streams", 1),
             shared_batch=data.get("shared_batch", 0),
             name=data.get("name", ""),
+            share=data.get("share", 0),
             members=tuple(cls.from_dict(each) for each in data.get("members", ())),
             gpu=data.get("gpu"),
             device=data.get("device", GPU),

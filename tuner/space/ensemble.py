@@ -65,7 +65,7 @@ def _share(member: str) -> Knob:
     name = knob_name(member)
     return Knob(
         name=name,
-        meaning=f"physical cores that {member} is kept to; it may use all CPUs where these are all cores",
+        meaning=f"physical cores that {member} is kept to, or its threads where a quota is shared; all cores: no limit",
         values=Numbers(counts_cores=True),
         carrier=Share(name),
         default=lambda machine, *_: machine.usable_cores,

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.machine.coresets import core_sets
+from tuner.machine.coresets import are_shared, core_sets
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.space import batches
@@ -135,12 +135,22 @@ class Space:
         return of_member(setting, self.catalogue, shares[number], shares, whole=int(self.reference[shares[0]]))
 
     def _ensemble(self, setting: Setting, *, is_default: bool) -> Deployment:
-        """Return what applies a setting of an ensemble: a process for each member, on its share of the cores."""
+        """Return what applies a setting of an ensemble: a process for each member, on its share of the cores.
+
+        Under a quota that is less than all CPUs the share is one of the quota, and the process has no CPUs of its own.
+        """
         shares = [int(setting[knob_name(member)]) for member in self.members]
-        cpu_sets = share_sets(self.cores, shares, whole=int(self.reference[knob_name(self.members[0])]))
+        is_quota = are_shared(self.cores, self.quota)
+        cores = () if is_quota else self.cores
+        cpu_sets = share_sets(cores, shares, whole=int(self.reference[knob_name(self.members[0])]))
         members = [
-            replace(self._apply(self.member_setting(setting, number), is_default=is_default), name=name, cpus=cpus)
-            for number, (name, cpus) in enumerate(zip(self.members, cpu_sets, strict=True))
+            replace(
+                self._apply(self.member_setting(setting, number), is_default=is_default),
+                name=name,
+                cpus=cpus,
+                share=share if is_quota else 0,
+            )
+            for number, (name, cpus, share) in enumerate(zip(self.members, cpu_sets, shares, strict=True))
         ]
         return Deployment(processes=len(members), members=tuple(members), arguments=members[0].arguments)
 
