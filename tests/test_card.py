@@ -27,6 +27,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
+from tuner.measure.constraint import Limits
 from tuner.measure.warning import Code, MeasurementWarning
 from tuner.quantity import ms_text, ratio_text
 from tuner.report import card, chart, studycard, studylist, studypage
@@ -40,6 +41,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import PRIOR_NOISE
+from tuner.stats.tail import LimitStatus
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
@@ -213,6 +215,25 @@ def test_the_time_that_would_decide_follows_the_interval(better: StudyResult) ->
     assert budget_s(1.03 / 1.0618, 1.03 * 1.0618) == 1200.0
     assert budget_s(1.03 / 1.1275, 1.03 * 1.1275) == 4200.0
     assert budget.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
+
+
+def test_a_limit_that_is_open_says_how_many_steps_there_are_and_how_many_it_takes(better: StudyResult) -> None:
+    study = structs.replace(better, wall_s=300.0, measured_s=150.0, limits=Limits(p99_s=0.05))
+
+    def row(n_steps: int, status: LimitStatus = LimitStatus.UNKNOWN) -> list[str]:
+        tails = {name: structs.replace(tail, n_steps=n_steps) for name, tail in study.finals.tails.items()}
+        finals = structs.replace(study.finals, rounds=6, timed_s=60.0, tails=tails)
+        advice = structs.replace(study.recommended, limits=status)
+        of = structs.replace(study, finals=finals, recommended=advice)
+        return [text for name, text in studycard.study_card(of, handle="last").rows if name == "Limit"]
+
+    # 20 s a round of 60 steps, in half of the budget: 12 rounds are 8 minutes.
+    assert row(360) == ["p99 needs 662 steps, and 360 were seen: the same command with --time-budget 10m"]
+    assert row(20) == ["p99 needs 662 steps, and 20 were seen: it takes hours, or a smaller batch"]
+    assert row(1000) == [
+        "p99 is so near to its limit that 1000 steps cannot tell: the same command with --time-budget 20m"
+    ]
+    assert row(360, LimitStatus.MET) == row(360, LimitStatus.BROKEN) == []
 
 
 def test_without_finals_the_next_step_is_told(better: StudyResult) -> None:

@@ -24,11 +24,13 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, estimate_noise
 from tuner.measure.passes import estimate_passes
 from tuner.result.document import describe_study
+from tuner.result.study import StudyResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
+from tuner.stats.tail import LimitStatus
 from tuner.study.evaluator import Evaluator
 from tuner.study.history import incumbent, tied
 from tuner.study.lattice import Encoding
@@ -595,6 +597,21 @@ def test_the_search_keeps_to_a_limit_on_the_step(space: Space) -> None:
     document = describe_study(record)
     assert document.recommended.limits in ("kept", "not known")
     assert document.limits.p99_s == 0.105
+
+
+def test_a_short_search_reserves_the_steps_of_a_limit(space: Space) -> None:
+    """A step of 80 ms: twenty minutes have time for the 662 that p99 needs, and two and a half have not."""
+    limits = Limits(p99_s=0.3)
+    plan = Plan(evaluation=EvaluatorPlan(limits=limits))
+
+    def held(time_s: float) -> StudyResult:
+        record, _ = run(space, noisy(), plan=plan, limits=limits, budget=Budget(time_s=time_s))
+        return describe_study(record)
+
+    enough, few = held(1200.0), held(150.0)
+    assert enough.recommended.limits is LimitStatus.MET
+    assert enough.finals.tails["incumbent"].n_steps >= 662
+    assert few.finals.tails["incumbent"].n_steps < 662
 
 
 def test_where_nothing_keeps_to_the_limits_that_is_said(space: Space) -> None:

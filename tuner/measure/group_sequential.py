@@ -130,6 +130,8 @@ class SequentialTest:
     """Whether others have a use for the time that is left over."""
     half_width: float | None = None
     """How narrow (log) the interval of the primary comparison has to be before rounds end; None if a verdict is all."""
+    min_steps: int = 0
+    """How many steps of the incumbent have to be seen before rounds end: a limit on its tail is decided by them."""
     rounds: list[Round] = field(default_factory=list)
     """What the rounds say of these contenders."""
     pairwise: dict[str, PairwiseTest] = field(default_factory=dict)
@@ -175,7 +177,7 @@ class SequentialTest:
     def begin(self) -> None:
         """Open the primary comparison, or go on with what is open."""
         self.open_tests([self.contenders[1]])
-        if self.end_reason == "decided" and self._primary.is_wide(self.half_width):
+        if self.end_reason == "decided" and self._is_wanting:
             self.end_reason = ""
         if self.end_reason == "decided" and len(self.pairwise) < len(self.contenders) - 1:
             self.end_reason = ""  # there are rivals that were not here before
@@ -188,7 +190,8 @@ class SequentialTest:
         self._interim_analysis()
         if not self.end_reason and self._is_time_for_rivals():
             self.open_tests(self._worthwhile_rivals())
-        if not self.end_reason and len(self.active_contenders()) == 1:
+        is_for_steps = self._has_few_steps and not self.is_open and not self._primary.is_wide(self.half_width)
+        if not self.end_reason and (len(self.active_contenders()) == 1 or (is_for_steps and not self.common.n_more())):
             self.end_reason = self._end_reason()
 
     # ---- who runs ---------------------------------------------------------------------------------------------
@@ -210,19 +213,31 @@ class SequentialTest:
         """Return whether any comparison that was begun is undecided."""
         return any(match.is_open for match in self.pairwise.values())
 
+    @property
+    def _has_few_steps(self) -> bool:
+        """Return whether the incumbent, which runs, has shown fewer steps than a limit on its tail needs."""
+        name = self.contenders[0].names[0]
+        slices = [each for r in self.rounds if not r.interruptions for each in r.slices.get(name, ())]
+        return not self._primary.cannot_run and sum(len(each.latency_samples_s) for each in slices) < self.min_steps
+
+    @property
+    def _is_wanting(self) -> bool:
+        """Return whether the primary comparison is to go on though it may be decided."""
+        return self._primary.is_wide(self.half_width) or self._has_few_steps
+
     def active_contenders(self) -> list[Contender]:
-        """Return the incumbent and those with which its comparison is open, or the interval of the primary too wide."""
+        """Return the incumbent and those with which its comparison is open, or of the primary too little is known."""
         names = {name for name, match in self.pairwise.items() if match.is_open}
-        if self._primary.is_wide(self.half_width):
+        if self._is_wanting:
             names.add(self._primary.rival)
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
 
     def _is_time_for_rivals(self) -> bool:
         """Return whether rivals may begin: nothing is open, or the time of the primary comparison is over.
 
-        Others begin once those that were begun are decided.
+        Others begin once those that were begun are decided, and once there are the steps that are needed.
         """
-        if len(self.pairwise) == len(self.contenders) - 1:
+        if len(self.pairwise) == len(self.contenders) - 1 or self._has_few_steps:
             return False
         if not self.is_open:
             return True
@@ -286,7 +301,7 @@ class SequentialTest:
             each.analyse(estimate, first=first, alpha=alpha, margin=self.margin, last=last)
         if n_rounds >= MIN_ROUNDS and not more:
             self.end_reason = "time"
-        elif n_rounds >= max_rounds:
+        elif n_rounds >= max_rounds and not self._has_few_steps:
             self.end_reason = "rounds"
         if self.end_reason and not self.is_open:
             self.end_reason = self._end_reason()

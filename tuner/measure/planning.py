@@ -128,6 +128,12 @@ def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, ga
     return rounds * plan.round_s(costs)
 
 
+def tail_time_s(plan: FinalsPlan, costs: Sequence[Cost], *, n_steps: int) -> float:
+    """Return about the time (s) of rounds in which the first of these contenders runs so many steps."""
+    steps_a_round = max(1.0, plan.slices_per_round * plan.slice_s / costs[0].step_s)
+    return math.ceil(n_steps / steps_a_round) * plan.round_s(costs)
+
+
 def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = TYPICAL_ROUNDS) -> float:
     """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
     return noise.floor(rounds=rounds, slices=plan.independent_slices)

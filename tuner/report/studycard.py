@@ -13,7 +13,7 @@ from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
-from tuner.result.budget import deciding, observation, searching
+from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.study import (
     FinalsResult,
     GroupsResult,
@@ -65,6 +65,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         *_expectation_rows(study),
         *searching(study),
         *deciding(study, finals),
+        *showing_tail(study, finals),
         *_next_steps(study, study_words(handle, storage)),
         *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]

@@ -9,10 +9,12 @@ from tuner.measure.budget import FINALS, GROUP_FINALS
 from tuner.measure.warning import Code
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
 _LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
+_MORE_STEPS = 4  # times as many halve the interval of a share
 
 
 def observation(study: StudyResult, code: Code) -> str:
@@ -76,7 +78,35 @@ def deciding_budget_s(
     half = (math.log(against.high) - math.log(against.low)) / 2
     margin = math.log1p(finals.margin)
     distance = mean if mean > margin else max(margin - mean, _LEAST)
-    rounds = n * (half / distance) ** 2
-    round_s = finals.timed_s / n * (wall_s / measured_s)
-    needed_s = max(rounds, n + 1) * round_s / share
+    return _budget_s(study, finals, n * (half / distance) ** 2, share)
+
+
+def showing_tail(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
+    """Yield how long a budget would show whether what is recommended keeps to a limit on p99, where that is open."""
+    several = study.groups
+    held = [(study.recommended, finals, FINALS, "" if several is None else " --no-instances")]
+    held += [] if several is None else [(several.recommended, several.finals, GROUP_FINALS, "")]
+    for advice, own_finals, share, option in held:
+        if study.limits.p99_s is None or advice is None or advice.limits is not LimitStatus.UNKNOWN:
+            continue
+        firsts = [first for first, names in own_finals.names.items() if advice.source in names]
+        n = max((own_finals.tails[first].n_steps for first in firsts if first in own_finals.tails), default=0)
+        needed = samples_needed(QUANTILES["p99"])
+        of = "" if several is None else "one process: " if option else "several: "
+        text = f"{of}p99 needs {needed} steps, and {n} were seen"
+        if n >= needed:
+            text, needed = f"{of}p99 is so near to its limit that {n} steps cannot tell", _MORE_STEPS * n
+        budget_s = _budget_s(study, own_finals, own_finals.rounds * needed / n, share) if n else None
+        if budget_s is None or budget_s > _LONGEST_S:
+            yield "Limit", f"{text}: it takes hours, or a smaller batch"
+        else:
+            yield "Limit", f"{text}: the same command with --time-budget {round(budget_s / 60)}m{option}"
+
+
+def _budget_s(study: StudyResult, finals: FinalsResult, rounds: float, share: float) -> float | None:
+    """Return the budget (s) of a search in which these finals hold so many rounds, starts included."""
+    n, wall_s, measured_s = finals.rounds, study.wall_s, study.measured_s
+    if not n or not wall_s or not measured_s:
+        return None
+    needed_s = max(rounds, n + 1) * finals.timed_s / n * (wall_s / measured_s) / share
     return math.ceil(max(needed_s, wall_s) / _ROUND_UP_S) * _ROUND_UP_S

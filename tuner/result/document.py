@@ -201,6 +201,10 @@ def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> 
     verdicts = all_verdicts(estimates)
     limit_statuses = evidence.limit_statuses(stored_finals.rounds, estimates.names, stored.limits)
     broken = [name for name, answer in limit_statuses.items() if answer is LimitStatus.BROKEN]
+    if limit_statuses.get(estimates.incumbent) is LimitStatus.MET:
+        # A simpler rival of which that is not known, for it ran in few rounds, does not take the incumbent's place.
+        rivals = [each.names[0] for each in estimates.contenders if stored.subject.default not in each.names]
+        broken += [name for name in rivals if limit_statuses.get(name) is LimitStatus.UNKNOWN]
     decision = recommend_study(stored, estimates, verdicts, broken=broken)
     return _FinalsVerdicts(
         stored=stored_finals,

@@ -56,14 +56,14 @@ def tail(rounds: Sequence[Round], name: str, batch_size: int) -> TailResult:
 
     Their quantiles (ms; None for too few samples), the peak memory, and the energy an item (J).
     """
-    step_quantiles = quantiles(steps_of(rounds, name))
+    step_s = steps_of(rounds, name)
     joules, _ = energy_of(_slices_of(rounds, name))
-    n_steps = sum(each.n_steps for each in _slices_of(rounds, name))
+    n_items = batch_size * sum(each.n_steps for each in _slices_of(rounds, name))
     return TailResult(
-        **{key: None if value is None else 1000 * value for key, value in step_quantiles.items()},
-        n_steps=n_steps,
+        **{key: None if value is None else 1000 * value for key, value in quantiles(step_s).items()},
+        n_steps=len(step_s),
         peak_memory_bytes=memory_of(rounds, name),
-        energy_j=None if joules is None else joules / (n_steps * batch_size),
+        energy_j=None if joules is None else joules / n_items,
     )
 
 
@@ -316,8 +316,9 @@ def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[Me
     missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
     if not missing or (not objective.has_fixed_batch and limits.p99_s is None):
         return []
-    needed = samples_needed(QUANTILES[missing[0]])
-    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"only {n_steps} steps; {missing[0]} needs {needed}")]
+    name = missing[0] if limits.p99_s is None else missing[-1]  # what is asked about is p99
+    needed = samples_needed(QUANTILES[name])
+    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"only {n_steps} steps; {name} needs {needed}")]
 
 
 def limit_warnings(answer: LimitStatus, limits: Limits) -> list[MeasurementWarning]:

@@ -13,7 +13,7 @@ from tuner.errors import FindingError, TunerError
 from tuner.measure import interruption
 from tuner.measure.budget import GROUP_PRIMARY, PRIMARY, PRIMARY_ROUNDS, Countdown
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
-from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
+from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s, tail_time_s
 from tuner.measure.rounds import Contender, Rounds, in_common
 from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
@@ -21,6 +21,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.estimate import Estimate
+from tuner.stats.tail import QUANTILES, samples_needed
 from tuner.study.contenders import choose_contenders, group_contenders
 from tuner.study.events import Events
 from tuner.study.history import History
@@ -85,7 +86,14 @@ class Finals:
             return 0.0
         costs = self._costs(contenders)
         needed_s = required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN) / PRIMARY
-        return min(needed_s, self.time.finals_s)
+        tail_s = tail_time_s(self.lived_plan(), costs, n_steps=self._min_steps)
+        return min(max(needed_s, tail_s), self.time.finals_s)
+
+    @property
+    def _min_steps(self) -> int:
+        """Return how many steps of what is recommended a limit on p99 needs; none where nobody knows what they cost."""
+        is_asked = self.plan.evaluation.limits.p99_s is not None and self.time.total_s is not None
+        return samples_needed(QUANTILES["p99"]) if is_asked else 0
 
     def lived_plan(self) -> FinalsPlan:
         """Return the plan as the processes live: together, or one at a time."""
@@ -196,6 +204,7 @@ class Finals:
         for test in tests.values():
             # Without a time budget nobody knows how much more a narrower interval is worth.
             test.half_width = None if self.time.total_s is None else _HALF_WIDTH
+            test.min_steps = self._min_steps
             test.begin()
         going_on = {key: test for key, test in tests.items() if not test.end_reason}
         if going_on:
