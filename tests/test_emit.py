@@ -13,18 +13,26 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dotenv
+import kubernetes_validate
+import msgspec
 import psutil
 import pytest
 import yaml
+from msgspec import structs
 
+import tuner
+from tests.command_line import ROOT
 from tests.conftest import Call
 from tests.frameworks import MADE_MACHINE, WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.report.emit import Format, emit
+from tuner.measure.constraint import Limits
+from tuner.report.emit import SERVING, Batching, Format, emit
+from tuner.result.study import StudyResult
 from tuner.space.deployment import Deployment
 
 PLAIN = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "2"}
@@ -34,6 +42,7 @@ HOSTILE = {"X": 'it\'s 100 % "$HOME" `id` \\ #x'}
 NOTHING: dict[str, str] = {}
 ENVS = [PLAIN, AFFINITY, PROCLIST, HOSTILE, NOTHING]
 TITLE = "tftune, study made: better\nthan"
+KUBERNETES = "1.34"
 
 
 def here(n_cpus: int, *, of: int | None = None, quota: float | None = None) -> Machine:
@@ -134,7 +143,7 @@ def test_systemd_reads_it(tmp_path: Path) -> None:
     assert "Environment" not in done.stderr
 
 
-@pytest.mark.parametrize("format_", [f for f in Format if f not in (Format.JSON, Format.TFSERVING)])
+@pytest.mark.parametrize("format_", [f for f in Format if f not in (Format.JSON, *SERVING)])
 def test_the_batch_size_is_explained_and_the_title_stays_one_comment(format_: Format) -> None:
     lines = emit(Deployment(env=PLAIN, arguments={"batch_size": 16}), format_, title=TITLE, ways=WAYS).splitlines()
     assert lines[0] == "# tftune, study made: better than"
@@ -238,11 +247,128 @@ def test_tensorflow_serving_is_given_flags_and_other_variables() -> None:
     ]
     batched = Deployment(env=PLAIN, arguments={"batch_size": 16}, processes=2, cpu_sets=("0", "1"))
     lines = emit(batched, Format.TFSERVING, title=TITLE, ways=WAYS).splitlines()
-    assert "# Start it with --enable_batching; set max_batch_size to 16 in --batching_parameters_file." in lines
+    [batches] = [line for line in lines if "--enable_batching --batching_parameters_file=FILE" in line]
+    assert "max_batch_size { value: 16 } batch_timeout_micros { value: 0 } num_batch_threads { value: 1 }" in batches
     assert "# Start 2 of it, each with a --port of its own, by: taskset -c 0, taskset -c 1." in lines
     assert not any("your own code" in line for line in lines)
-    with pytest.raises(BadInputError, match="tfserving is for TensorFlow's settings"):
-        emit(Deployment(), Format.TFSERVING, title=TITLE)
+    for format_ in SERVING:
+        with pytest.raises(BadInputError, match="TensorFlow Serving is for TensorFlow's settings"):
+            emit(Deployment(), format_, title=TITLE)
+
+
+def served(deployment: Deployment, **options: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the batching file and the Deployment of TensorFlow Serving in Kubernetes, and its container."""
+    text = emit(deployment, Format.TFSERVING_K8S, title=TITLE, ways=WAYS, **{"model": "ResNet 50", **options})
+    *configs, manifest = yaml.safe_load_all(text)
+    file = "".join(config["data"]["batching.config"] for config in configs)
+    pairs = [
+        re.fullmatch(r"(\w+)(?: \{ value: (\d+) \}|: (\d+))", line) for line in file.splitlines() if line[0] != "#"
+    ]
+    read: dict[str, str] = {}
+    for pair in pairs:
+        assert pair is not None  # protobuf's text format, as BatchingParameters is read
+        read[pair[1]] = f"{read[pair[1]]},{pair[3]}" if pair[1] in read else pair[2] or pair[3]
+    return read, manifest
+
+
+def test_tensorflow_serving_in_kubernetes_is_complete() -> None:
+    """Its flags, its batching file, and the CPUs and the memory that were measured."""
+    deployment = Deployment(env=PLAIN | AFFINITY, arguments={"batch_size": 48}, streams=2)
+    batching, manifest = served(deployment, machine=here(32, quota=4), memory_bytes=1000 * 2**20)
+    assert batching == {
+        "max_batch_size": "48",
+        "batch_timeout_micros": "0",
+        "num_batch_threads": "2",
+        "max_enqueued_batches": "10",
+        "allowed_batch_sizes": "1,2,4,8,16,32,48",
+    }
+    spec = manifest["spec"]
+    assert spec["replicas"] == 1
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"] == {"app": "resnet-50"}
+    [container] = spec["template"]["spec"]["containers"]
+    assert container["args"] == [
+        "--tensorflow_inter_op_parallelism=1",
+        "--tensorflow_intra_op_parallelism=2",
+        "--enable_batching",
+        "--batching_parameters_file=/etc/batching/batching.config",
+        "--grpc_max_threads=192",
+        "--rest_api_num_threads=192",
+    ]
+    env = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert env == {"MODEL_NAME": "resnet-50", **AFFINITY}
+    assert container["resources"]["requests"] == container["resources"]["limits"] == {"cpu": "4", "memory": "1250Mi"}
+    volumes = {volume["name"]: volume for volume in spec["template"]["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+    assert volumes["batching"]["configMap"]["name"] == "resnet-50-batching"
+
+
+@pytest.mark.parametrize(
+    ("batching", "read"),
+    [
+        (Batching(max_batch_size=1), ("1", "0", "1", "128", "1")),
+        (Batching(max_batch_size=8, timeout_us=2500, threads=4, enqueued=3), ("8", "2500", "4", "3", "1,2,4,8")),
+    ],
+)
+def test_what_was_measured_of_batches_is_in_the_batching_file(batching: Batching, read: tuple[str, ...]) -> None:
+    file, _ = served(Deployment(env=PLAIN), batching=batching)
+    assert tuple(file.values()) == read
+    text = emit(Deployment(), Format.TFSERVING_K8S, title=TITLE, ways=WAYS, batching=batching)
+    assert ("docs/serve_rest.py says whether a wait is better" in text) == (batching.timeout_us is None)
+
+
+def test_tensorflow_serving_in_kubernetes_takes_what_else_there_is() -> None:
+    """Several processes are replicas, CPUs that follow the limit are a variable, XLA has a flag of its own."""
+    _, several = served(Deployment(env=PLAIN, processes=2, cpu_sets=("0", "1")), machine=here(2))
+    assert several["spec"]["replicas"] == 2
+    [container] = several["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["cpu"] == "1"
+    _, limited = served(Deployment(env=PLAIN), machine=here(2), cpu_limited=["TF_NUM_INTRAOP_THREADS"])
+    [container] = limited["spec"]["template"]["spec"]["containers"]
+    assert "--tensorflow_intra_op_parallelism=$(TF_NUM_INTRAOP_THREADS)" in container["args"]
+    assert {"resourceFieldRef": {"resource": "limits.cpu"}} in [each.get("valueFrom") for each in container["env"]]
+    batching, compiled = served(Deployment(env={"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}), model="50")
+    [container] = compiled["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--xla_cpu_compilation_enabled"]
+    assert (batching, compiled["metadata"]["name"]) == ({}, "model-50")
+    assert served(Deployment(), model="")[1]["metadata"]["name"] == "model"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/data/studies").glob("*.json")), ids=lambda path: path.stem)
+def test_kubernetes_takes_the_manifest_of_a_stored_study(path: Path) -> None:
+    """By the schemas that it publishes; with the memory that the finals saw, and no more CPUs than were measured."""
+    study = tuner.Study(msgspec.json.decode(path.read_bytes(), type=StudyResult))
+    for instances in (False,) if study.result.groups is None else (False, True):
+        text = study.emit("tfserving-k8s", instances=instances)
+        _, manifest = documents = list(yaml.safe_load_all(text))
+        for document in documents:
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        resources = manifest["spec"]["template"]["spec"]["containers"][0]["resources"]
+        assert float(resources["limits"]["cpu"]) * manifest["spec"]["replicas"] <= study.result.machine.logical_cpus
+        assert re.fullmatch(r"[1-9]\d+Mi", resources["limits"]["memory"])
+
+
+def test_no_more_batches_wait_than_a_limit_leaves_time_for() -> None:
+    """The calls in the finals say how long a batch takes; those of --rate have waited already."""
+    stored = (ROOT / "tests/data/studies/mobilenetv2-decided.json").read_bytes()
+    study = msgspec.json.decode(stored, type=StudyResult)
+    assert study.finals is not None
+    tail = study.finals.tails["incumbent"]
+    call_s = (tail.p99 or tail.p50 or 0.0) / 1000
+
+    def enqueued(limit_s: float, rate: float | msgspec.UnsetType = msgspec.UNSET) -> str | None:
+        workload = structs.replace(study.workload, rate=rate)
+        limited = structs.replace(study, limits=Limits(p99_s=limit_s), workload=workload)
+        found = re.search(r"max_enqueued_batches { value: (\d+) }", tuner.Study(limited).emit("tfserving-k8s"))
+        return None if found is None else found[1]
+
+    assert [enqueued(each * call_s) for each in (0.5, 1.5, 4.5)] == ["1", "1", "3"]
+    assert enqueued(4.5 * call_s, 20.0) == "128"
+
+
+def test_kubernetes_is_given_the_measured_memory_and_a_quarter_more() -> None:
+    text = emit(Deployment(env=PLAIN), Format.K8S, title=TITLE, machine=here(2), memory_bytes=1.1 * 2**30)
+    assert yaml.safe_load(text)["resources"]["limits"]["memory"] == "1408Mi"
+    assert "# Memory: the peak of a process, 1.10 GiB, and a quarter more." in text
 
 
 def test_python_names_the_calls_of_the_framework() -> None:

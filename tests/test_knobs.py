@@ -219,6 +219,7 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
         Format.K8S: "taskset -c 0-1,4",
         Format.SYSTEMD: "CPUAffinity=0-1,4",
         Format.TFSERVING: "taskset -c 0-1,4",
+        Format.TFSERVING_K8S: "It was kept to CPUs 0-1,4",
         Format.PYTHON: "os.sched_setaffinity(0, [0, 1, 4])",
         Format.JSON: '"cpus": "0-1,4"',
     }

@@ -128,11 +128,11 @@ def test_snippets_and_environments_name_it_in_its_words(amd: Env) -> None:
         """if True:
         import json
         from tuner.devices.registry import find
-        from tuner.report.emit import Format, emit
+        from tuner.report.emit import SERVING, Format, emit
         from tuner.space.deployment import Deployment
         deployment = Deployment(env={"A": "1"}, gpu="1", device="amd")
         assert Deployment.from_dict(deployment.to_dict()) == deployment
-        formats = [each for each in Format if each is not Format.TFSERVING]
+        formats = [each for each in Format if each not in SERVING]
         snippets = {each.value: emit(deployment, each, title="x") for each in formats}
         seen = {name: find(name).environment() for name in ("cpu", "amd:1")}
         print(json.dumps([snippets, seen]))""",

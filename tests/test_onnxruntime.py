@@ -29,7 +29,7 @@ from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request, space_file
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
-from tuner.report.emit import Format, Ways, emit
+from tuner.report.emit import SERVING, Format, Ways, emit
 from tuner.space.deployment import Deployment
 from tuner.space.space import resolve
 from tuner.trial.exporting import described_inputs
@@ -88,7 +88,7 @@ def test_a_recommendation_is_code_that_makes_the_session() -> None:
     assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in lines
     deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "intra_op_affinity": "none", "batch_size": 8})
     assert deployment.options == {"intra_op_num_threads": 2}
-    for format_ in set(Format) - {Format.PYTHON, Format.JSON, Format.TFSERVING}:  # no variable carries an option
+    for format_ in set(Format) - {Format.PYTHON, Format.JSON, *SERVING}:  # no variable carries an option
         text = emit(deployment, format_, title="t", ways=Ways(session=FRAMEWORK.session_code))
         assert "# Let your own code make the session with intra_op_num_threads: 2" in text
         assert "use --format python" in text

@@ -150,6 +150,7 @@ class Recommendation(Shown):
             ways=self._ways,
             machine=self._machine if self.deployment else None,
             cpu_limited=self._cpu_limited,
+            model=self.result.workload,
         )
 
 

@@ -11,7 +11,7 @@ from tuner.api.shown import Shown
 from tuner.errors import DamagedStudyError, unknown_name
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
-from tuner.report.emit import Format
+from tuner.report.emit import SERVING, Format
 from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.result.study import StudyLine, StudyResult
 from tuner.result.wording import pointer
@@ -99,7 +99,7 @@ class Study(Shown):
         snippets: dict[str, str] = {}
         study, advice = self.result, self.result.recommended
         if advice is not None and advice.deployment and not advice.deployment.members:
-            fitting = [name for name in formats if name != Format.TFSERVING or study.framework.server_flags]
+            fitting = [name for name in formats if name not in SERVING or study.framework.server_flags]
             snippets = {name: studycard.snippet(study, advice, Format(name)) for name in fitting}
         several = None if study.groups is None else study.groups.recommended
         if several is not None and several.deployment.processes > 1:

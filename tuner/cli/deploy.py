@@ -32,7 +32,11 @@ _FORMATS = {"kubernetes": "k8s", "docker-compose": "compose", "bash": "sh", "she
 def emit(
     study: options.Study = "last",
     format_: Annotated[
-        str, output("--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json", "Format of the snippet.")
+        str,
+        output(
+            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python|json",
+            "Format of the snippet.",
+        ),
     ] = "sh",
     instances: Annotated[
         bool | None,

@@ -232,7 +232,7 @@ def recommend(
     format_: Annotated[
         str | None,
         output(
-            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
+            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python|json",
             "Print only what applies the setting, in this format.",
         ),
     ] = None,

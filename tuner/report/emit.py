@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from tuner.errors import BadInputError
 from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
+from tuner.quantity import gib_text
 from tuner.space.deployment import PRELOAD, Deployment
 
 INSTANCE = "TFTUNE_INSTANCE"
@@ -23,6 +24,11 @@ INSTANCE = "TFTUNE_INSTANCE"
 MODEL = "TFTUNE_MODEL"
 """The variable that tells a process of an ensemble the name of its model."""
 _FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
+_XLA, _BATCHING_FOLDER = "TF_XLA_FLAGS", "/etc/batching"
+BATCH_SIZE = "batch_size"
+_MEMORY_MARGIN = 1.25  # of the measured peak
+_FEWEST_CALLERS = 64
+_USUAL_ENQUEUED = 10  # the server's own default
 _NOTHING = "Keep the defaults: there is nothing to set."
 _ONE_PROCESS = "A single process keeps the defaults."
 _ONLY_INHERITED = "Keep the defaults: there is nothing to set but the variables that they were measured with."
@@ -51,8 +57,13 @@ class Format(StrEnum):
     K8S = "k8s"
     SYSTEMD = "systemd"
     TFSERVING = "tfserving"
+    TFSERVING_K8S = "tfserving-k8s"
     PYTHON = "python"
     JSON = "json"
+
+
+SERVING = frozenset({Format.TFSERVING, Format.TFSERVING_K8S})
+"""The formats of TensorFlow's own server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +73,39 @@ class Ways:
     session: Session = no_session
     server_flags: Mapping[str, str] = field(default_factory=dict)
     calls: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How TensorFlow Serving makes batches of requests: `BatchingParameters` of its session_bundle_config.proto.
+
+    A batch has `max_batch_size` items at most. One that is not full begins once a thread is free and its first request
+    has waited for `timeout_us`; None where no wait was measured. `threads` is how many batches run at once. What comes
+    when `enqueued` batches wait for that is refused; None for a queue that holds what all threads can have taken.
+    """
+
+    max_batch_size: int
+    timeout_us: int | None = None
+    threads: int = 1
+    enqueued: int | None = None
+
+    @property
+    def parameters(self) -> list[str]:
+        """Return the lines of its --batching_parameters_file; the last of the allowed sizes has to be the maximum."""
+        doubled = (1 << n for n in range((self.max_batch_size - 1).bit_length()))
+        held = max(_USUAL_ENQUEUED, math.ceil(2 * self.callers / self.max_batch_size))  # gRPC's and REST's
+        return [
+            f"max_batch_size {{ value: {self.max_batch_size} }}",
+            f"batch_timeout_micros {{ value: {self.timeout_us or 0} }}",
+            f"num_batch_threads {{ value: {self.threads} }}",
+            f"max_enqueued_batches {{ value: {self.enqueued or held} }}",
+            *(f"allowed_batch_sizes: {size}" for size in (*doubled, self.max_batch_size)),
+        ]
+
+    @property
+    def callers(self) -> int:
+        """Return how many threads take requests, as each waits for its batch: enough for two of each batch thread."""
+        return max(_FEWEST_CALLERS, 2 * self.max_batch_size * self.threads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +179,8 @@ class _Snippet:
 
     `heading` says what the setting is, what it gains, and what is left to do; `options` is what is left to do about
     options of the session. `limit` limits the process, `container` gives it its device, and `cpu_limited` are variables
-    whose value is the number of CPUs.
+    whose value is the number of CPUs. `model` is the name of the workload. `memory_bytes`, the most that a process was
+    seen to hold, and `batching`, how a server makes batches, are None where that is not known.
     """
 
     deployment: Deployment
@@ -145,6 +190,9 @@ class _Snippet:
     container: Container | None = None
     ways: Ways = field(default_factory=Ways)
     cpu_limited: Collection[str] = ()
+    model: str = ""
+    memory_bytes: float | None = None
+    batching: Batching | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -177,13 +225,18 @@ def emit(
     cpu_limited: Collection[str] = (),
     better: str = "",
     whole: Deployment | None = None,
+    model: str = "",
+    memory_bytes: float | None = None,
+    batching: Batching | None = None,
 ) -> str:
     """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
 
     `facts` are further comments: what is gained, and where that holds. `ways` are the framework's own, of which most
     formats have no use. `machine` is what the setting was measured on, whose limits containers and services are given,
     and `cpu_limited` are variables whose value is the number of CPUs, whatever that is. `better` is what was proven to
-    be better, and `whole` the ensemble that is one member of. Raises BadInputError for a format that cannot carry it.
+    be better, and `whole` the ensemble that is one member of. `model`, `memory_bytes` and `batching` are those of
+    `_Snippet`; without the last a batch size that is set makes one.
+    Raises BadInputError for a format that cannot carry it.
     """
     writer = _WRITERS[format_]
     if deployment.members and not writer.speaks_of_several:
@@ -213,8 +266,17 @@ def emit(
             container=container,
             ways=ways,
             cpu_limited=cpu_limited,
+            model=deployment.name or model,
+            memory_bytes=memory_bytes,
+            batching=_batching(deployment) if batching is None else batching,
         )
     )
+
+
+def _batching(deployment: Deployment) -> Batching | None:
+    """Return how batches of the size that is set are made; None where none is set."""
+    size = deployment.arguments.get(BATCH_SIZE)
+    return None if size is None else Batching(max_batch_size=int(size), threads=deployment.streams)
 
 
 def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
@@ -378,34 +440,44 @@ def _k8s(snippet: _Snippet) -> str:
     What is to be the number of CPUs is taken from the container's limit (rounded up), so that it follows a change of
     it.
     """
-    deployment, limit, container = snippet.deployment, snippet.limit, snippet.container
+    deployment, limit = snippet.deployment, snippet.limit
     notes = snippet.notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
-    bound = [name for name in deployment.env if name in _BINDING]
-    if bound:
-        notes.append(
-            f"{' and '.join(bound)}: only where the pod has CPUs of its own (static CPU manager); else leave it out."
-        )
+    notes += _container_notes(snippet)
     n_cpus = limit.least(deployment)
     lines = ["env:"] if deployment.env else ["env: []"]
-    for name, value in deployment.env.items():
-        lines.append(f"  - name: {name}")
-        if name in snippet.cpu_limited:
-            lines += ["    valueFrom:", "      resourceFieldRef: {resource: limits.cpu}"]
-        else:
-            lines.append(f"    value: {json.dumps(value)}")
+    lines += _pod_env(deployment.env, snippet.cpu_limited)
     if deployment.processes > 1:
         # The number of a pod of a StatefulSet is one of its labels, from Kubernetes 1.28 on.
         number = "metadata.labels['apps.kubernetes.io/pod-index']"
         lines = lines if deployment.env else ["env:"]
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
         notes = [*notes, *_pod_notes(deployment, n_cpus)]
-    notes = [*notes, container.note] if container is not None and container.note else notes
-    gpu = "" if container is None else f", {container.kubernetes}: 1"
-    lines += _resources(n_cpus, gpu)
+    lines += _resources(snippet, n_cpus)
     if deployment.processes > 1:
-        one_pod = ["env: []", *_resources(limit.whole(deployment), gpu)]
+        one_pod = ["env: []", *_resources(snippet, limit.whole(deployment), deployment.processes)]
         lines += ["#", *(f"# {note}" for note in _ONE_POD), *(f"#   {line}" for line in one_pod)]
     return _commented(notes, lines)
+
+
+def _container_notes(snippet: _Snippet) -> list[str]:
+    """Return what to know of a container: what binds threads, its memory, and its device."""
+    bound = " and ".join(name for name in snippet.deployment.env if name in _BINDING)
+    notes = (
+        [f"{bound}: only where the pod has CPUs of its own (static CPU manager); else leave it out."] if bound else []
+    )
+    if snippet.memory_bytes is not None:
+        notes.append(f"Memory: the peak of a process, {gib_text(snippet.memory_bytes)}, and a quarter more.")
+    return notes + ([snippet.container.note] if snippet.container is not None and snippet.container.note else [])
+
+
+def _pod_env(env: Mapping[str, str], cpu_limited: Collection[str]) -> Iterator[str]:
+    """Yield the entries of an `env:` list."""
+    for name, value in env.items():
+        yield f"  - name: {name}"
+        if name in cpu_limited:
+            yield from ("    valueFrom:", "      resourceFieldRef: {resource: limits.cpu}")
+        else:
+            yield f"    value: {json.dumps(value)}"
 
 
 _ONE_POD = (
@@ -415,28 +487,37 @@ _ONE_POD = (
 )
 
 
+def _resources(snippet: _Snippet, n_cpus: float | None, n_processes: int = 1) -> list[str]:
+    """Return what a container of so many processes asks for.
+
+    Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
+    """
+    gpu = "" if snippet.container is None else f", {snippet.container.kubernetes}: 1"
+    if n_cpus is None:
+        return ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"] if gpu else []
+    peak = snippet.memory_bytes
+    memory = "YOUR_MEMORY" if peak is None else f"{math.ceil(_MEMORY_MARGIN * n_processes * peak / 2**20)}Mi"
+    return [
+        "resources:",
+        *(f'  {part}: {{cpu: "{n_cpus:g}", memory: {memory}{gpu}}}' for part in ("requests", "limits")),
+    ]
+
+
 def _pod_notes(deployment: Deployment, n_cpus: float | None) -> list[str]:
     """Return what pods of a process each are, and how their number relates to what was measured."""
     n, is_whole = deployment.processes, n_cpus is not None and n_cpus == int(n_cpus)
     nodes = ", on nodes whose CPU manager is static" if deployment.cpu_sets and is_whole else ""
-    each = "" if n_cpus is None else f", each on its share of the CPUs: {n_cpus:g}"
     return [
         f"A pod each: a StatefulSet with replicas: {n}{nodes}.",
-        f"The {n} were measured together{each}. An autoscaler may change their number: no other one was measured.",
+        _replicas_note(deployment, n_cpus),
         "All pods listen on the same port, each at an address of its own.",
     ]
 
 
-def _resources(n_cpus: float | None, gpu: str) -> list[str]:
-    """Return what a container asks for; `gpu` is its GPU, after a comma.
-
-    Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
-    """
-    if n_cpus is None:
-        return ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"] if gpu else []
-    return ["resources:"] + [
-        f'  {part}: {{cpu: "{n_cpus:g}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")
-    ]
+def _replicas_note(deployment: Deployment, n_cpus: float | None) -> str:
+    each = "" if n_cpus is None else f", each on its share of the CPUs: {n_cpus:g}"
+    n = deployment.processes
+    return f"The {n} were measured together{each}. An autoscaler may change their number: no other one was measured."
 
 
 def _systemd(snippet: _Snippet) -> str:
@@ -471,25 +552,110 @@ def _systemd(snippet: _Snippet) -> str:
     return _commented([*notes, f"Save this as NAME@.service, and start it with: systemctl start {starts}"], unit)
 
 
+def _server_flags(snippet: _Snippet) -> tuple[list[str], dict[str, str]]:
+    """Return the flags of TensorFlow Serving that go before variables, and the other variables.
+
+    A flag whose variable is the number of CPUs names that variable as Kubernetes does, and it stays among the others.
+    XLA compiles nothing on the CPU of the server without its own flag (model_servers/main.cc).
+    """
+    env, named = snippet.deployment.env, snippet.ways.server_flags
+    if not named:
+        raise BadInputError("TensorFlow Serving is for TensorFlow's settings", "use another --format")
+    flags = [
+        f"{flag}=$({name})" if name in snippet.cpu_limited else f"{flag}={env[name]}"
+        for name, flag in named.items()
+        if name in env
+    ]
+    flags += ["--xla_cpu_compilation_enabled"] if _XLA in env else []
+    return flags, {name: env[name] for name in env if name not in named or name in snippet.cpu_limited}
+
+
+def _serving_notes(snippet: _Snippet, *done: str) -> list[str]:
+    """Return the comments of a server: without what is `done`, and with what a study in Python cannot know."""
+    deployment = snippet.deployment
+    done = (*done, *(argument_note(name, value) for name, value in deployment.arguments.items() if name == BATCH_SIZE))
+    done = done if snippet.batching is None else (*done, streams_note(deployment.streams))
+    return [
+        *(note for note in snippet.heading + snippet.options if note not in done),
+        "TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.",
+        "It was measured in Python, not in the server: docs/serve_rest.py measures that.",
+    ]
+
+
 def _tfserving(snippet: _Snippet) -> str:
     """The command line of TensorFlow Serving: its flags make session options, which go before the variables."""
-    deployment, ways = snippet.deployment, snippet.ways
-    if not ways.server_flags:
-        raise BadInputError("--format tfserving is for TensorFlow's settings", "use another --format")
-    notes = snippet.heading + snippet.options + _cpu_notes(deployment, "start it with taskset -c {}.")
-    notes.append("TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.")
-    if "batch_size" in deployment.arguments:
-        size = deployment.arguments["batch_size"]
-        notes = [note for note in notes if note != argument_note("batch_size", size)]
-        notes.append(f"Start it with --enable_batching; set max_batch_size to {size} in --batching_parameters_file.")
+    deployment, batching = snippet.deployment, snippet.batching
+    flags, others = _server_flags(replace(snippet, cpu_limited=()))
+    notes = _serving_notes(snippet) + _cpu_notes(deployment, "start it with taskset -c {}.")
+    if batching is not None:
+        parameters = " ".join(batching.parameters)
+        notes.append(f"For batches add --enable_batching --batching_parameters_file=FILE; it holds: {parameters}")
     if deployment.cpu_sets:
         starts = ", ".join(f"taskset -c {cpus}" for cpus in deployment.cpu_sets)
         notes.append(f"Start {deployment.processes} of it, each with a --port of its own, by: {starts}.")
-    flags = [f"{flag}={deployment.env[name]}" for name, flag in ways.server_flags.items() if name in deployment.env]
-    others = {name: value for name, value in deployment.env.items() if name not in ways.server_flags}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in others.items()]
     lines.append(" \\\n  ".join(["tensorflow_model_server", *flags, '"$@"']))
     return _commented(notes, lines)
+
+
+def _tfserving_k8s(snippet: _Snippet) -> str:
+    """A Deployment of TensorFlow Serving's image, whose entry point appends `args:`, and its batching file."""
+    deployment, n_cpus = snippet.deployment, snippet.limit.least(snippet.deployment)
+    flags, others = _server_flags(snippet)
+    name = re.sub(r"[^a-z0-9]+", "-", snippet.model.lower()).strip("-")[:50].strip("-")
+    name = name if name[:1].isalpha() else f"model-{name}".strip("-")  # as names of services begin
+    files: list[str] = []
+    mounts = ["- {name: models, mountPath: /models, readOnly: true}"]
+    volumes = ["- {name: models, persistentVolumeClaim: {claimName: models, readOnly: true}}"]
+    if snippet.batching is not None:
+        flags += ["--enable_batching", f"--batching_parameters_file={_BATCHING_FOLDER}/batching.config"]
+        flags += [f"--{flag}={snippet.batching.callers}" for flag in ("grpc_max_threads", "rest_api_num_threads")]
+        mounts.append(f"- {{name: batching, mountPath: {_BATCHING_FOLDER}, readOnly: true}}")
+        volumes.append(f"- {{name: batching, configMap: {{name: {name}-batching}}}}")
+        untimed = ["# 0 waits for nobody; docs/serve_rest.py says whether a wait is better."]
+        files = [
+            *("apiVersion: v1", "kind: ConfigMap", f"metadata: {{name: {name}-batching}}", "data:"),
+            "  batching.config: |",
+            *_indented(4, (untimed if snippet.batching.timeout_us is None else []) + snippet.batching.parameters),
+            "---",
+        ]
+    image = "tensorflow/serving" if snippet.container is None else "tensorflow/serving:latest-gpu"
+    lines = [
+        *files,
+        *("apiVersion: apps/v1", "kind: Deployment", f"metadata: {{name: {name}}}", "spec:"),
+        f"  replicas: {deployment.processes}",
+        f"  selector: {{matchLabels: {{app: {name}}}}}",
+        "  template:",
+        f"    metadata: {{labels: {{app: {name}}}}}",
+        "    spec:",
+        "      containers:",
+        "        - name: serving",
+        f"          image: {image}",
+        *(["          args:"] if flags else []),
+        *_indented(12, [f"- {json.dumps(flag)}" for flag in flags]),
+        "          env:",
+        *_indented(10, _pod_env({"MODEL_NAME": name, **others}, snippet.cpu_limited)),
+        "          ports: [{name: grpc, containerPort: 8500}, {name: rest, containerPort: 8501}]",
+        f"          readinessProbe: {{httpGet: {{path: /v1/models/{name}, port: rest}}}}",
+        *_indented(10, _resources(snippet, n_cpus)),
+        "          volumeMounts:",
+        *_indented(12, mounts),
+        "      volumes:",
+        *_indented(8, volumes),
+    ]
+    claim = f"The model is {name}/1 in the claim `models`. Give the image the tag of the TensorFlow that was measured."
+    notes = [*_serving_notes(snippet, processes_note(deployment)), *_container_notes(snippet), claim]
+    if deployment.processes > 1:
+        notes.append(_replicas_note(deployment, n_cpus))
+    if kept := deployment.cpus or " | ".join(deployment.cpu_sets):
+        notes.append(
+            f"It was kept to CPUs {kept}: a pod has CPUs of its own only where the node's CPU manager is static."
+        )
+    return _commented(notes, lines)
+
+
+def _indented(n: int, lines: Iterable[str]) -> list[str]:
+    return [" " * n + line for line in lines]
 
 
 def _python(snippet: _Snippet) -> str:
@@ -524,6 +690,7 @@ _WRITERS = {
     Format.K8S: _Writer(_k8s, gpu_env=lambda *_: {}),  # its plugin shows a container the GPU that it asks for
     Format.SYSTEMD: _Writer(_systemd),
     Format.TFSERVING: _Writer(_tfserving),
+    Format.TFSERVING_K8S: _Writer(_tfserving_k8s, gpu_env=lambda *_: {}),
     Format.PYTHON: _Writer(_python),
     Format.JSON: _Writer(_json, is_whole=True, speaks_of_several=True),
 }

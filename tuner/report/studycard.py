@@ -11,7 +11,7 @@ from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
-from tuner.report.emit import CpuLimit, Format, Ways, emit
+from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.study import (
@@ -20,6 +20,7 @@ from tuner.result.study import (
     LatencyResult,
     RecommendedResult,
     StudyResult,
+    TailResult,
     VerdictResult,
 )
 from tuner.result.wording import Wording, range_text, speed_up, study_words, wording
@@ -196,7 +197,50 @@ def snippet(
         machine=study.machine,  # for the defaults, too: they take their threads from the CPUs that they see
         better=better,
         whole=whole,
+        model=study.workload.name,
+        memory_bytes=None if model else _process_bytes(study, advice),
+        batching=_batching(study, advice),
     )
+
+
+def _tails(study: StudyResult, advice: RecommendedResult) -> tuple[TailResult | None, TailResult | None]:
+    """Return what the finals saw of the advice and of the default, None where they did not."""
+    of_groups = study.groups is not None and advice is study.groups.recommended
+    finals = study.groups.finals if study.groups is not None and of_groups else study.finals
+    if finals is None:
+        return None, None
+    tails = {name: finals.tails.get(first) for first, names in finals.names.items() for name in names}
+    return tails.get(advice.source), tails.get(study.default)
+
+
+def _process_bytes(study: StudyResult, advice: RecommendedResult) -> float | None:
+    """Return the most memory that a process of the advice was seen to hold, None where that is not known.
+
+    Several hold their libraries in common, which counts once. So one alone is not taken to need less than the default.
+    """
+    if "index" in study.device:  # a GPU's memory is counted there, not the host's
+        return None
+    own, default = (None if tail is None else tail.peak_memory_bytes for tail in _tails(study, advice))
+    n = advice.deployment.processes
+    if own is None or n == 1:
+        return own
+    return max(own / n, default or 0)
+
+
+def _batching(study: StudyResult, advice: RecommendedResult) -> Batching | None:
+    """Return how a server makes batches as they were measured, None where the workload has none.
+
+    With a limit on the latency no more batches wait than it leaves time for. Calls of --rate wait already.
+    """
+    size = advice.setting.get(_BATCH_SIZE)
+    if not isinstance(size, int):
+        return None
+    made = Batching(max_batch_size=size, threads=advice.deployment.streams)
+    tail, limit_s = _tails(study, advice)[0], study.limits.p99_s
+    call_ms = None if tail is None else tail.p99 or tail.p50
+    if call_ms is None or limit_s is None or study.workload.rate:
+        return made
+    return replace(made, enqueued=max(1, int((1000 * limit_s / call_ms - 1) * made.threads)))
 
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
@@ -380,7 +424,7 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
 
 def _formats(study: StudyResult) -> str:
     """Return the formats of a snippet, those of the framework's own server among them."""
-    return ", ".join(each for each in Format if each is not Format.TFSERVING or study.framework.server_flags)
+    return ", ".join(each for each in Format if each not in SERVING or study.framework.server_flags)
 
 
 def _expectation_rows(study: StudyResult) -> Iterator[tuple[str, str]]:
