@@ -7,8 +7,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from docs import gains, outputs
 from tests.conftest import Call
@@ -86,3 +89,65 @@ def test_the_chart_is_of_the_table() -> None:
 
 def test_the_readme_is_short_enough_to_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+MANUALS = [ROOT / "docs" / name for name in ("kubernetes.md", "tensorflow-serving.md")]
+OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
+
+
+def yaml_blocks(page: Path) -> list[Any]:
+    """Return what the blocks of YAML of a page hold."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [document for block in blocks for document in yaml.safe_load_all(block)]
+
+
+def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of the pods of a Job or a CronJob."""
+    spec = manifest["spec"].get("jobTemplate", manifest)["spec"]["template"]["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def commands(page: Path) -> list[tuple[str, set[str]]]:
+    """Return the commands of tftune on a page, in a shell or as `args:`, each with its options."""
+    text = page.read_text().replace("\\\n", " ")
+    found = [
+        (match[1], set(OPTION.findall(match[2])))
+        for match in re.finditer(r"(?:^|/|\s)tftune (search|emit|check|run)\b(.*?)(?: -- |\n|$)", text)
+    ]
+    for document in yaml_blocks(page):
+        kind = document.get("kind", "")
+        parts = [document] if "args" in document else containers(document) if kind.endswith("Job") else []
+        for words in (part["args"] for part in parts):
+            own = words[: words.index("--")] if "--" in words else words
+            found.append((words[0], set(OPTION.findall(" ".join(own)))))
+    return found
+
+
+@pytest.mark.parametrize("page", MANUALS, ids=lambda page: page.stem)
+def test_the_commands_of_the_manuals_have_the_options_that_are_there(call: Call, page: Path) -> None:
+    found = commands(page)
+    assert len(found) >= 4
+    for command, options in found:
+        known = set(re.findall(r"--[\w-]+", call(command, "--help")[1]))
+        assert options <= known, command
+
+
+def test_the_jobs_of_the_manual_measure_in_the_limits_that_they_ask_for() -> None:
+    """Each mount has its volume, and what is asked for is what is allowed: other CPUs are another study."""
+    jobs = [each for each in yaml_blocks(MANUALS[0]) if each.get("kind", "").endswith("Job")]
+    assert [job["kind"] for job in jobs] == ["Job", "CronJob"]
+    for manifest in yaml_blocks(MANUALS[0]):
+        if "kind" in manifest:  # the others are parts
+            kubernetes_validate.validate(manifest, "1.34", strict=True)
+    limits = [part["resources"] for job in jobs for part in containers(job)]
+    assert all(each == {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": each["requests"]} for each in limits)
+    claims = {
+        each["metadata"]["name"] for each in yaml_blocks(MANUALS[0]) if each.get("kind") == "PersistentVolumeClaim"
+    }
+    for job in jobs:
+        pod = job["spec"].get("jobTemplate", job)["spec"]["template"]["spec"]
+        volumes = {each["name"]: each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"]}
+        assert set(volumes.values()) == claims
+        assert {mount["name"] for part in containers(job) for mount in part["volumeMounts"]} == volumes.keys()
+    place = "/opt/tftune/docs/serve_rest.py"  # where the Dockerfile copies it to
+    assert place in str(yaml_blocks(MANUALS[0]))
