@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shlex
 import signal
@@ -216,6 +217,38 @@ def test_the_server_ends_with_the_script(folder: Path, signum: signal.Signals) -
     script.send_signal(signum)
     assert (script.communicate(timeout=20)[1], script.returncode) == ("", 128 + signum)
     assert wait_until(lambda: gone(server.pid), 5)
+
+
+MODEL_SERVER = """#!{python}
+import sys
+flags = dict(word.partition("=")[::2] for word in sys.argv[1:])
+if "--enable_batching" in flags:
+    print(open(flags["--batching_parameters_file"]).read())
+sys.argv = ["server.py", flags["--rest_api_port"], "0.001", "well"]
+exec(open("server.py").read())
+"""
+
+
+def test_the_commands_of_the_page_run_as_they_stand(folder: Path) -> None:
+    """All but the port, the length and the place of the batching file; a program stands in for TensorFlow Serving."""
+    server = folder / "bin/tensorflow_model_server"
+    server.parent.mkdir()
+    server.write_text(MODEL_SERVER.format(python=sys.executable))
+    server.chmod(0o755)
+    (folder / "docs").symlink_to(ROOT / "docs")
+    (server.parent / "python").symlink_to(sys.executable)
+    page = (ROOT / "docs/tensorflow-serving.md").read_text()
+    blocks = [each for each in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "tftune" not in each]
+    assert len(blocks) == 2
+    for block in blocks:
+        script = block.replace("8501", str(free_port())).replace("/tmp/batching.config", "batching.config")
+        script = script.replace("--rate 40", "--rate 40 --seconds 0.3 --warm-up 0")
+        env = {**os.environ, "PATH": f"{server.parent}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["sh", "-eu", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count("p99") == (4 if "for wait" in block else 1)
 
 
 @pytest.mark.tensorflow
