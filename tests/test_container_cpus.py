@@ -87,6 +87,10 @@ def asked_for(format_: Format, text: str, deployment: Deployment, machine: Machi
     match format_:
         case Format.K8S:
             return of_kubernetes(text, deployment)
+        case Format.TFSERVING_K8S:
+            of_server = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")["spec"]
+            [server] = of_server["template"]["spec"]["containers"]
+            return [of_server["replicas"] * float(server["resources"]["limits"]["cpu"])]
         case Format.COMPOSE:
             services = yaml.safe_load(text)["services"].values()
             assert len(services) == deployment.processes
