@@ -39,7 +39,7 @@ from tuner.study.attributes import Attributes
 from tuner.study.record import now
 from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
 from tuner.trial.outcome import RUN_IT
-from tuner.workload.feed import line, made_otherwise
+from tuner.workload.feed import inputs_text, made_otherwise
 
 
 @storage_errors()
@@ -210,7 +210,7 @@ def _refuse_other_inputs(stored: Attributes, job: Job, events: ComparisonEvents)
         job.export(notify=events.notice)
     if made_otherwise(stored.subject.workload.fed) != made_otherwise(job.inputs):
         raise BadInputError(
-            f"study {stored.study} was measured with other made-up inputs: now they are {line(job.inputs)}",
+            f"study {stored.study} was measured with other made-up inputs: now they are {inputs_text(job.inputs)}",
             "its results are not comparable here: run a new search",
         )
 

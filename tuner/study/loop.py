@@ -137,7 +137,7 @@ class Search:
         """Say what the least sensible time budget is, where the recommended settings do not fit into this one."""
         measured = {trial.setting for trial in self._history.trials} | {self._space.reference}
         owed = [each for each in distinct(self._space.baselines.values()) if each not in measured]
-        if not owed or self._budget.time_s is None:
+        if not owed or self._time.total_s is None:
             return
         needed_s = sum(map(self._least_s, owed)) + self._finals.least_s()
         if self._overruns(needed_s):
@@ -155,7 +155,7 @@ class Search:
 
     def _overruns(self, needed_s: float) -> bool:
         """Return whether what takes so long (s) would overrun the time budget by more than it may."""
-        total_s = self._budget.time_s
+        total_s = self._time.total_s
         return total_s is not None and self._time.is_short_of(needed_s - max(_OVERRUN * total_s, _OVERRUN_S))
 
     def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:

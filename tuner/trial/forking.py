@@ -111,7 +111,7 @@ class ForkLauncher:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),
                 target.deadline_s,
-                applied=lambda facts: target.audit_failure(setting, own, facts),
+                audit_failure=lambda facts: target.audit_failure(setting, own, facts),
                 energy_j=target.energy_j,
                 has_device_memory=target.feed is not None,
             )

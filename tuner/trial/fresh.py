@@ -52,7 +52,7 @@ class FreshLauncher:
         return ChildProcess(
             interpreter(target.python, target.base_env | dict(deployment.env), spec),
             target.deadline_s,
-            applied=lambda facts: target.audit_failure(setting, deployment, facts),
+            audit_failure=lambda facts: target.audit_failure(setting, deployment, facts),
             energy_j=target.energy_j,
             has_device_memory=target.feed is not None,
         )

@@ -73,7 +73,7 @@ class Target:
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
-    framework's own part, `device` the file of the device's, `out_of_memory` what that one's libraries say where its
+    framework's child code, `device` the file of the device's, `out_of_memory` what that one's libraries say where its
     memory is full, and `is_early` tells which variables a process has to begin with. `feed` says where the inputs of a
     step are, None on the CPU, and `energy_j` what the device has taken (J). The processes of an ensemble have
     properties of their own, in `members`.

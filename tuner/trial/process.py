@@ -87,22 +87,22 @@ class ChildProcess:
         start: StartProcess,
         deadline_s: float,
         *,
-        applied: Callable[[ReadyReport], str | None] | None = None,
+        audit_failure: Callable[[ReadyReport], str | None] | None = None,
         log_bytes: int = _LOG_BYTES,
         energy_j: EnergyMeter = no_meter,
         has_device_memory: bool = False,
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
 
-        `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what it
-        prints the last `log_bytes` are kept. `energy_j` is read around each slice. Where
-        its device has memory of its own, that is what is told at its end, and not the host's.
+        `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what
+        it prints the last `log_bytes` are kept. `energy_j` is read around each slice. With `has_device_memory` its end
+        tells the memory of its device, and not the host's.
         """
         self._has_device_memory = has_device_memory
         self._energy_j = energy_j
         self._energy_before_j: float | None = None
         self._log_bytes = log_bytes
-        self._applied = applied
+        self._audit_failure = audit_failure
         self.deadline_s = deadline_s
         """How long (s) becoming ready, and each answer, may take."""
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
@@ -159,7 +159,7 @@ class ChildProcess:
 
     def _audit(self, facts: ReadyReport) -> None:
         """Raise TrialFailure if the setting does not hold in the process."""
-        problem = self._applied(facts) if self._applied is not None else None
+        problem = self._audit_failure(facts) if self._audit_failure is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
 
