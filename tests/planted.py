@@ -26,7 +26,7 @@ from tests.scripted import without_syncs
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
-from tuner.measure.finals import INCUMBENT, Contender, Round
+from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.paths import FILE_URL
 from tuner.rules.condition import Literal

@@ -18,13 +18,13 @@ from msgspec import to_builtins
 from tests.frameworks import subject
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.identity import digest
+from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import Round
+from tuner.measure.rounds import Round
 from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
-from tuner.study.budget import Budget
 from tuner.study.loop import Search
 from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA, Record

@@ -21,10 +21,10 @@ from tuner.child.callers import Callers
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
-from tuner.measure.finals import Round
 from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
 from tuner.measure.planning import slice_s
+from tuner.measure.rounds import Round
 from tuner.result.evidence import round_warnings
 from tuner.space.deployment import Deployment
 from tuner.trial.fresh import FreshLauncher

@@ -26,6 +26,7 @@ from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget
 from tuner.measure.warning import Code, MeasurementWarning
 from tuner.quantity import ms_text, ratio_text
 from tuner.report import card, chart, studycard, studylist, studypage
@@ -39,7 +40,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import PRIOR_NOISE
-from tuner.study.budget import Budget
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher

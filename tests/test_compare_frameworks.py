@@ -34,11 +34,12 @@ from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.request import MAY_CHANGE, FrameworksRequest
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
-from tuner.measure.countdown import Countdown
-from tuner.measure.finals import Round, log_rates
+from tuner.measure.budget import Countdown
 from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
+from tuner.measure.rates import log_rates
+from tuner.measure.rounds import Round
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.result.frameworks import Kind, TunedResult
 from tuner.space.batches import parse_sizes

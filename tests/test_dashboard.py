@@ -13,8 +13,8 @@ import pytest
 
 from tests.scripted import noisy, run
 from tuner.job.merge import merge
+from tuner.measure.budget import Budget
 from tuner.space.space import Space
-from tuner.study.budget import Budget
 from tuner.study.record import VALUE_NAME
 
 

@@ -18,6 +18,7 @@ from tests.scripted import noisy, run, surface
 from tuner.errors import TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, estimate_noise
@@ -28,7 +29,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
-from tuner.study.budget import Budget
 from tuner.study.evaluator import Evaluator
 from tuner.study.history import incumbent, tied
 from tuner.study.lattice import Encoding

@@ -26,6 +26,7 @@ from tests.conftest import QUIET, Call, Card
 from tests.frameworks import MADE_MACHINE, STOCK
 from tests.gpu import report
 from tuner.deploy.program import copies
+from tuner.devices.cpu import Rapl
 from tuner.devices.gpu import (
     GpuFacts,
     GpuProcess,
@@ -41,7 +42,6 @@ from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK, why_no_gpu
 from tuner.job.parsed import space_file
-from tuner.machine.rapl import Rapl
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import Code, condition_warnings
@@ -60,8 +60,7 @@ from tuner.study.record import Record
 from tuner.study.sampler import too_large_batch
 from tuner.study.storage import open_storage
 from tuner.study.trials import Trial
-from tuner.trial.meter import energy_of, metered
-from tuner.trial.outcome import Slice, Status
+from tuner.trial.outcome import Slice, Status, energy_of, metered
 from tuner.workload.workload import load
 
 PACKAGES = Path(__file__).parent / "data/packages"

@@ -23,16 +23,15 @@ from tuner.job import check
 from tuner.job import compare as sides
 from tuner.job.compare import A, B, ComparedSetting, Comparison, check_ran, describe
 from tuner.machine.host import Machine
-from tuner.measure import finals, passes
-from tuner.measure.countdown import Countdown
-from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round
-from tuner.measure.group_sequential import SequentialTest, differ_significantly, hold_rounds
+from tuner.measure import passes, rounds
+from tuner.measure.budget import Countdown
+from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly, hold_rounds
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.pairwise import PairwiseTest
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
+from tuner.measure.rates import log_rates
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.measure.rounds import Rounds
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round, Rounds
 from tuner.measure.warning import Code
 from tuner.report.card import check_card
 from tuner.report.verdicts import comparison, speedup_text
@@ -289,7 +288,7 @@ def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     finals_test.run()
     assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0]
     assert finals_test.n_rounds == 2
-    names, y = finals.log_rates(finals_test.rounds, finals_test.contenders, Objective.THROUGHPUT)
+    names, y = log_rates(finals_test.rounds, finals_test.contenders, Objective.THROUGHPUT)
     assert y.shape == (2, 2)
     assert names == [INCUMBENT, "tf-default"]
     again = Round.from_dict(finals_test.rounds[1].to_dict())
@@ -337,7 +336,7 @@ def test_a_slice_that_stalls_is_measured_again() -> None:
 
 def test_what_stalls_for_ever_is_slow() -> None:
     launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number > 2 else usual_s)
-    finals_test = finals.run_round(
+    finals_test = rounds.run_round(
         sequential(launcher).contenders, launcher, FinalsPlan(passes=1), np.random.default_rng(0)
     )  # two slices are the warm-ups'
     assert 0 < len(finals_test.repeated) <= 2 * 4
@@ -361,7 +360,7 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
     launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
     finals_test = sequential(launcher, max_rounds=3)
     failures = iter([{FAST: Status.CRASHED}, {}, {}, {}, {}, {}])
-    plain, made_rounds = finals.run_round, []
+    plain, made_rounds = rounds.run_round, []
 
     def run_round(*arguments: object, **more: object) -> Round:
         launcher.failures = next(failures)
@@ -369,7 +368,7 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
         return made_rounds[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finals, "run_round", run_round)
+        patch.setattr(rounds, "run_round", run_round)
         finals_test.run()
     assert len(finals_test.rounds) == 3
     assert finals_test.estimates().log_ratio("tf-default", INCUMBENT).n == 2
@@ -624,7 +623,7 @@ def test_a_round_takes_about_as_long_as_is_said(batch_size: int) -> None:
     plan = FinalsPlan(passes=3, n_parallel_starts=1)
     one = Contender(names=("a",), setting=FAST, deployment=Deployment())
     other = Contender(names=("b",), setting=SLOW.with_values(batch_size=batch_size), deployment=Deployment())
-    finals.run_round([one, other], launcher, plan, np.random.default_rng(0))
+    rounds.run_round([one, other], launcher, plan, np.random.default_rng(0))
     steps_s = [8 / 25, batch_size / 25]  # its warm-up is a slice
     lines = plan.round_s([Cost(start_s=4.0 + plan.slice_for(step_s), step_s=step_s) for step_s in steps_s])
     assert launcher.now() == pytest.approx(lines, rel=0.1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.child import blame, environment, onnxfile, shapes, usage, values
+from tuner.child import blame, onnxfile, shapes, usage, values
 from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
@@ -1020,10 +1020,10 @@ def test_a_file_beside_the_workload_that_another_module_hides(tmp_path: Path) ->
     with pytest.raises(ImportError) as no_module:
         import statistics.n  # type: ignore[import-not-found]
     for caught in (no_name, no_attribute, no_module):
-        assert environment.advice(caught.value, str(tmp_path)) != advice
+        assert blame.advice(caught.value, str(tmp_path)) != advice
     (tmp_path / "statistics.py").write_text("N = 4")
     for caught in (no_name, no_attribute, no_module):
-        assert environment.advice(caught.value, str(tmp_path)) == advice
+        assert blame.advice(caught.value, str(tmp_path)) == advice
     own = str(Path(statistics.__file__).parent)
-    assert "choose another interpreter" in environment.advice(no_name.value, own)
-    assert environment.advice(AttributeError("'int' object has no attribute 'n'", obj=3), str(tmp_path)) == ""
+    assert "choose another interpreter" in blame.advice(no_name.value, own)
+    assert blame.advice(AttributeError("'int' object has no attribute 'n'", obj=3), str(tmp_path)) == ""

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,6 +169,31 @@ def test_what_its_libraries_say_of_full_memory_is_understood(tmp_path: Path, mon
     with pytest.raises(TrialFailure) as caught:
         launcher.launch(Setting.of({"batch_size": 1}), Deployment()).slice(0.0)
     assert caught.value.status is Status.OOM
+
+
+def test_a_mistake_in_child_code_is_its_own_packages(tmp_path: Path) -> None:
+    """What the user's file raises is the file's, and what an adapter refuses in its own words is no mistake."""
+    adapter, workload = tmp_path / "tftune_mine/child/adapter.py", tmp_path / "mine.py"
+    adapter.parent.mkdir(parents=True)
+    adapter.write_text("def export(build):\n    if build() == 3:\n        raise ValueError('a 3')\n    build().shape\n")
+    workload.write_text("def build():\n    raise TypeError('no model')\n")
+    export = runpy.run_path(str(adapter))["export"]
+
+    def report(build: Callable[[], object]) -> dict[str, Any]:
+        try:
+            export(build)
+        except Exception as error:  # whatever it raises
+            return failure(error, str(workload), adapters=[str(adapter.parent)])
+        raise AssertionError
+
+    own = report(lambda: None)
+    assert own["message"] == "AttributeError: 'NoneType' object has no attribute 'shape' (line 4 of adapter.py)"
+    assert own["advice"] == f"report it to tftune_mine, whose code failed, unless {workload} gives what it cannot take"
+    of_user = report(runpy.run_path(str(workload))["build"])
+    assert (of_user["message"], of_user["advice"]) == ("TypeError: no model (line 2 of mine.py)", "")
+    assert "adapter.py" not in of_user["frames"]
+    refused = report(lambda: 3)
+    assert (refused["message"], refused["advice"]) == ("ValueError: a 3", "")
 
 
 @pytest.mark.tensorflow

@@ -11,22 +11,12 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation, moved_text, only_not_finite, spread
-from tuner.measure.finals import (
-    INCUMBENT,
-    Contender,
-    Round,
-    log_rates,
-    merged,
-    pass_log_ratios,
-    rates,
-    replicates,
-    run_round,
-    slice_log_rates,
-)
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding
 from tuner.measure.planning import FinalsPlan
+from tuner.measure.rates import adjusted_rates, log_rates, pass_log_ratios, slice_log_rates
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
+from tuner.measure.rounds import INCUMBENT, Contender, Round, merged, replicates, run_round
 from tuner.measure.warning import Code
 from tuner.result import evidence
 from tuner.result.decision import why_none
@@ -179,9 +169,9 @@ def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
 
 def test_rates_are_compared_in_the_same_drift() -> None:
     y = np.array([[1.0, 0.5, np.nan], [3.0, 2.5, np.nan], [2.0, np.nan, 2.5]])
-    shown_rates = rates(["incumbent", "tf-default", "intel"], y, "incumbent")
+    shown_rates = adjusted_rates(["incumbent", "tf-default", "intel"], y, "incumbent")
     assert shown_rates == pytest.approx({"incumbent": 2.0, "tf-default": 1.5, "intel": 2.5})
-    assert rates(["a"], y[:, :1], "incumbent") == {"a": 2.0}
+    assert adjusted_rates(["a"], y[:, :1], "incumbent") == {"a": 2.0}
 
 
 @pytest.mark.parametrize("resident", [1, 2, 3])

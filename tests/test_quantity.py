@@ -21,8 +21,8 @@ from tuner.job.parsed import interpreter, parse_request
 from tuner.job.request import SearchRequest
 from tuner.job.selection import Selection
 from tuner.machine.spec import parse_spec
+from tuner.measure.budget import parse_duration
 from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
-from tuner.study.budget import parse_duration
 from tuner.workload.spec import WorkloadSpec, ranges, shapes
 
 

@@ -30,6 +30,7 @@ from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget, duration_option, make_budget, parse_duration
 from tuner.measure.objective import Objective
 from tuner.paths import storage_url
 from tuner.report import card, studycard
@@ -38,7 +39,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
-from tuner.study.budget import Budget, duration_option, make_budget, parse_duration
 from tuner.study.contenders import contenders_of
 from tuner.study.lattice import Encoding
 from tuner.study.loop import Search

@@ -23,13 +23,13 @@ from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
 from tuner.job.request import CheckRequest, SearchRequest
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
 from tuner.report.emit import CpuLimit
 from tuner.report.frame import trials as trial_table
 from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.study.budget import Budget
 from tuner.study.loop import choose_groups
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record, trials_of

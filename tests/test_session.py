@@ -19,8 +19,9 @@ from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
 from tuner.job.request import SearchRequest
 from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_sessions
+from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import Round
+from tuner.measure.rounds import Round
 from tuner.report import verdicts
 from tuner.report.progress import SearchShown
 from tuner.result.decision import of_setting, pooled_result
@@ -31,7 +32,6 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
-from tuner.study.budget import Budget
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.trial.outcome import Slice

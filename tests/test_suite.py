@@ -31,9 +31,9 @@ from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import Topology, read_topology
+from tuner.measure.budget import Budget
 from tuner.result.document import describe_study
 from tuner.space.space import Space
-from tuner.study.budget import Budget
 from tuner.study.record import SCHEMA
 from tuner.study.storage import open_storage
 from tuner.study.subject import workload_facts

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tuner.measure.agreement import Sample
-from tuner.measure.finals import Contender
 from tuner.measure.measurement import LostReference, Measurement, MeasurementPlan, block_sd, measure_together
 from tuner.measure.pair import Pair
+from tuner.measure.rounds import Contender
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE

@@ -41,10 +41,10 @@ from tests.benchmarks.surfaces import HELD_BACK, TUNED_ON, Parameters, Surface
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.servers import parallel_starts
 from tuner.machine.blas import one_blas_thread
+from tuner.measure.budget import Budget
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
-from tuner.study.budget import Budget
 from tuner.study.lattice import thinned
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan

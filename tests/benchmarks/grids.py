@@ -33,9 +33,10 @@ from tuner.job.request import SearchRequest
 from tuner.machine.confine import CpuShape, confined
 from tuner.machine.host import Machine, detect
 from tuner.machine.locks import machine_lock
-from tuner.measure.finals import Contender, Round, log_rates, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
+from tuner.measure.rates import log_rates
+from tuner.measure.rounds import Contender, Round, run_round
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.forking import ForkLauncher

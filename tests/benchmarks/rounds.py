@@ -18,9 +18,10 @@ from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
 from tuner.machine.locks import machine_lock
-from tuner.measure.finals import Contender, Round, pass_log_ratios, run_round, slice_log_rates
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
+from tuner.measure.rates import pass_log_ratios, slice_log_rates
+from tuner.measure.rounds import Contender, Round, run_round
 from tuner.stats.estimate import Array, estimate
 from tuner.stats.noise import PRIOR_NOISE, log_ratio_of_rounds
 from tuner.trial.forking import ForkLauncher

@@ -26,15 +26,14 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.measure.countdown import Countdown
-from tuner.measure.finals import INCUMBENT, Contender
+from tuner.measure.budget import Budget, Countdown
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
-from tuner.measure.rounds import Rounds
+from tuner.measure.rounds import INCUMBENT, Contender, Rounds
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -42,7 +41,6 @@ from tuner.stats.equivalence import DIFFERENCES, VerdictCode
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.stats.noise import Noise
 from tuner.stats.pooling import pooled_verdict
-from tuner.study.budget import Budget
 from tuner.study.evaluator import Evaluator
 from tuner.study.history import incumbent
 from tuner.study.loop import Search

@@ -18,7 +18,7 @@ import sys
 import traceback
 from typing import Any
 
-from tftune.child import adapter, fork, forkserver, lifetime, worker  # type: ignore[import-not-found]
+from tftune.child import adapter, fork, forkserver, worker  # type: ignore[import-not-found]
 
 
 def run_code(_commands: int, _reports: int, spec: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def run_code(_commands: int, _reports: int, spec: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Import, say whether it can be done, then fork on request until the channel ends."""
-    lifetime.die_with(int(arguments[1]))
+    fork.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
     framework = adapter.load_adapter(arguments[2])
     framework.load()

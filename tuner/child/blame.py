@@ -1,13 +1,23 @@
-"""What a failed step may be due to: a batch size that is written into the graph, or an input that was made up."""
+"""What an error is due to, and what to do: its environment, an adapter's mistake, a batch size, or made-up inputs."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import sys
+import tempfile
+import traceback
 from math import prod
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .shapes import EXAMPLE
 
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOM = "free some space, or set TMPDIR to a folder on another disk"
+WRITABLE = "set TMPDIR to a folder that can be written"
+# What a mistake of a program raises; what an adapter refuses in words of its own is something else.
+_MISTAKES = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 _MOST = 4  # inputs that are named
 _FEW = 8  # numbers of a vector that is no data
 # What TensorFlow, ONNX Runtime and OpenVINO report of a reshape: the shape or size that is there, and what it is to be.
@@ -37,6 +47,95 @@ _FILES = (
 _BEYOND = re.compile(r"(?:is not in|out of range) \[0, (\d+)\)|within the inclusive range \[-?\d+, ?(\d+)\]")
 _SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
+
+
+# ---- the environment ------------------------------------------------------------------------------------------------
+
+
+def advice(error: BaseException, folder: str) -> str:
+    """Return what to do about an error, "" if it does not tell of the environment; `folder` is the workload's."""
+    own, other = hidden(error, folder)
+    if own:
+        return "rename %s, as %s was imported first and hides it" % (own, other)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return "install %s (%s -m pip install %s), or put it next to the workload" % (package, sys.executable, package)
+    if isinstance(error, ImportError):
+        if "failed to map segment" in str(error):
+            return "the file system of that library does not let programs run: set TMPDIR to a folder of another one"
+        return "fix that environment, or choose another interpreter with --python"
+    if isinstance(error, OSError):
+        return of_files(error)
+    return ""
+
+
+def hidden(error: BaseException, folder: str) -> Tuple[str, str]:
+    """Return the file of a folder that cannot be imported as another has its name, and the other; "" without one.
+
+    Frameworks import much of Python's library before the workload's folder is in the path.
+    """
+    module = getattr(error, "obj", None)  # of an AttributeError, since Python 3.10
+    name = error.name if isinstance(error, ImportError) else getattr(module, "__name__", "")
+    top = name.partition(".")[0] if isinstance(name, str) else ""
+    if top not in sys.modules or not isinstance(error, (ImportError, AttributeError)):
+        return "", ""
+    loaded = getattr(sys.modules[top], "__file__", None) or "Python's own %s" % top
+    for own in (os.path.join(folder, top + ".py"), os.path.join(folder, top, "__init__.py")):
+        if os.path.isfile(own) and os.path.realpath(own) != os.path.realpath(loaded):
+            return own, loaded
+    return "", ""
+
+
+def of_files(error: OSError) -> str:
+    """Return what to do about a file that could not be written, "" if that is not what the error tells of."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ROOM
+    if "No usable temporary directory" in str(error):
+        return WRITABLE
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM) and isinstance(error.filename, str):
+        folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
+        return WRITABLE if error.filename.startswith(folder.rstrip(os.sep) + os.sep) else ""
+    return ""
+
+
+# ---- where it came from ---------------------------------------------------------------------------------------------
+
+
+def own_frames(error: BaseException, folder: str, adapters: Sequence[str] = ()) -> List[traceback.FrameSummary]:
+    """Return where in the files of a folder an exception came from, autograph's copies of them included.
+
+    The folders of `adapters` may lie in it; they are not the user's.
+    """
+    autograph_frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
+    frames = list(traceback.extract_tb(error.__traceback__))
+    frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in autograph_frames]
+    installed = ("site-packages", "dist-packages")
+    return [
+        frame
+        for frame in frames
+        if frame.filename.startswith(folder)
+        and not any(_is_in(frame, other) for other in (os.path.dirname(HERE), *adapters))
+        and not any(name in frame.filename[len(folder) :].split(os.sep) for name in installed)
+    ]
+
+
+def adapter_mistake(error: BaseException, adapters: Sequence[str]) -> Tuple[List[traceback.FrameSummary], str]:
+    """Return where in the folder of an adapter a mistake was raised, and whose that is; nothing of any other error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for folder in adapters if frames and isinstance(error, _MISTAKES) else ():
+        if _is_in(frames[-1], folder):
+            package = os.path.dirname(os.path.realpath(folder))
+            is_ours = os.path.join(package, "").startswith(os.path.join(os.path.dirname(HERE), ""))
+            own = [frame for frame in frames if _is_in(frame, folder)]
+            return own, "tftune" if is_ours else os.path.basename(package)
+    return [], ""
+
+
+def _is_in(frame: traceback.FrameSummary, folder: str) -> bool:
+    return os.path.realpath(frame.filename).startswith(os.path.join(os.path.realpath(folder), ""))
+
+
+# ---- a step that failed ----------------------------------------------------------------------------------------------
 
 
 def explained(error: BaseException, described: Sequence[Report], batch_size: int) -> Tuple[str, str]:

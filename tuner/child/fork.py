@@ -1,7 +1,8 @@
-"""Forking a process that has imported much, and asking something in a fork that leaves no trace here."""
+"""Forks of a process that has imported much, and ending with the process that asked for this one, however that ends."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -9,9 +10,25 @@ import signal
 import warnings
 from typing import Any, Callable
 
-from . import lifetime
-
+PR_SET_PDEATHSIG = 1
 TIMEOUT_S = 60.0
+
+
+def die_with(ancestor: int) -> None:
+    """Let the kernel kill this process when its parent ends; end at once if `ancestor` is no longer above it.
+
+    The parent may be a wrapper that the ancestor started: what counts is that it is still there.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    pid = os.getpid()
+    while pid != ancestor:
+        try:
+            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stat:
+                pid = int(stat.read().rpartition(")")[2].split()[1])
+        except OSError:
+            os._exit(1)
+        if pid == 0:
+            os._exit(1)
 
 
 def fork() -> int:
@@ -29,7 +46,7 @@ def in_a_fork(ask: Callable[[], Any], timeout_s: float = TIMEOUT_S) -> Any:
     if pid == 0:
         try:
             os.close(read)
-            lifetime.die_with(asking)
+            die_with(asking)
             with os.fdopen(write, "w") as out:
                 json.dump(ask(), out)
         finally:

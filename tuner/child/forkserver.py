@@ -18,7 +18,7 @@ import signal
 import socket
 from typing import Any
 
-from . import adapter, fork, guard, lifetime, worker
+from . import adapter, fork, guard, worker
 
 N_DESCRIPTORS = 5
 MAX_MESSAGE_BYTES = 1 << 17
@@ -55,7 +55,7 @@ def reap(*_: Any) -> None:
 
 def main(arguments: list[str]) -> None:
     """Import, say whether it can be done, then fork on request until the channel ends."""
-    lifetime.die_with(int(arguments[1]))
+    fork.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
     framework = adapter.load_adapter(arguments[2])
     framework.load()  # what every worker begins with

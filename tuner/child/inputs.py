@@ -19,7 +19,7 @@ import shutil
 import sys
 from typing import Any, Callable
 
-from . import given, onnxfile, parts, shapes, usage, values
+from . import onnxfile, parts, shapes, usage, user_inputs, values
 from .shapes import shape_text
 
 TRAINING = "training"
@@ -164,7 +164,7 @@ def fed(spec: Report, described: Report, batch_size: int, dtype_of: Callable[[st
     try:
         value = spec["values"].get(described["known_as"])
         return values.array_of(dict(described, given=value), batch_size, dtype_of)
-    except given.ValueRefusedError as error:
+    except user_inputs.ValueRefusedError as error:
         raise WorkloadError(str(error), error.advice) from error
 
 
@@ -226,8 +226,8 @@ def described_inputs(
                 is_worked_out=name in facts.worked_out,
             )
             if each["given"] is not None:
-                given.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
-    except given.ValueRefusedError as error:
+                user_inputs.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
+    except user_inputs.ValueRefusedError as error:
         raise WorkloadError(str(error), error.advice) from error
     return described
 
@@ -247,12 +247,12 @@ def input_shapes(
             rank = len(user_shapes[each["name"]])
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
-        holds_items = file and (each["dtype"] != "string" or not given.is_one_item(file))
+        holds_items = file and (each["dtype"] != "string" or not user_inputs.is_one_item(file))
         if holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
-            items = given.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
+            items = user_inputs.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
             each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
         elif holds_items and shapes.is_missing(placed["shape"]):
-            items = given.given_items(dict(placed, item_rank=rank), dtype_of)
+            items = user_inputs.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
     placed_at = placed_inputs(described, sizes)
     missing = [each for each in placed_at if shapes.is_missing(each["shape"])]

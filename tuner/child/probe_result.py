@@ -11,12 +11,12 @@ import tempfile
 import traceback
 from typing import Any, Callable, Dict, Iterable, Iterator, List
 
-from . import lifetime
+from . import fork
 
 
 def write(arguments: List[str], describe: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
     """Write what `describe` finds, following a plan, and end the process; `arguments` are OUT PARENT_PID PLAN."""
-    lifetime.die_with(int(arguments[1]))
+    fork.die_with(int(arguments[1]))
     try:
         facts = describe(json.loads(arguments[2]))
     except BaseException as error:

@@ -37,8 +37,8 @@ import re
 from math import prod
 from typing import Any, Dict, List, Optional, Sequence
 
-from .given import DtypeOf, batch_of_items, file_text, items_of, shortened, strings
 from .shapes import item_shape
+from .user_inputs import DtypeOf, batch_of_items, file_text, items_of, shortened, strings
 
 SEED = 20160627
 TEXT = (

@@ -23,9 +23,9 @@ import os
 import re
 import sys
 import traceback
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
 
-from . import adapter, arrivals, blame, callers, device, effective, environment, inputs, own_settings
+from . import adapter, arrivals, blame, callers, device, effective, inputs, own_settings
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
@@ -213,12 +213,16 @@ def settled(windows: list[list[Report]]) -> bool | None:
 
 
 def failure(
-    error: BaseException, workload: str, out_of_memory: Iterable[str] = (), codes: Iterable[str] = ()
+    error: BaseException,
+    workload: str,
+    out_of_memory: Iterable[str] = (),
+    codes: Iterable[str] = (),
+    adapters: Sequence[str] = (),
 ) -> Report:
-    """Return the report of an exception, with the line of the workload that it came from.
+    """Return the report of an exception, with the line of the workload that it came from, or of the adapter.
 
     `out_of_memory` are the framework's own names of exceptions that tell of that, `codes` what the device's libraries
-    say. Its traceback goes to stderr, which is kept.
+    say, and `adapters` the folders of both's child code. The traceback goes to stderr, which is kept.
     """
     traceback.print_exc()
     kinds = {"MemoryError": "oom", "InvalidOutputError": "invalid", **dict.fromkeys(out_of_memory, "oom")}
@@ -231,10 +235,14 @@ def failure(
     message = inputs.shortened(error_text, MAX_MESSAGE)
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
-    reason, advice = "", getattr(error, "advice", "") or environment.advice(error, os.path.dirname(workload))
+    reason, advice = "", getattr(error, "advice", "") or blame.advice(error, os.path.dirname(workload))
     if not advice and kinds.get(name) != "oom":
         reason, advice = getattr(error, "explained", ("", ""))
-    frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
+    frames = blame.own_frames(error, os.path.join(os.path.dirname(workload), ""), adapters)
+    mistake, owner = blame.adapter_mistake(error, adapters)
+    if mistake:
+        frames = mistake
+        advice = advice or "report it to %s, whose code failed, unless %s gives what it cannot take" % (owner, workload)
     if frames:
         message += " (line %d of %s)" % (frames[-1].lineno or 0, os.path.basename(frames[-1].filename))
     if reason:
@@ -246,22 +254,6 @@ def failure(
         "advice": advice,
         "frames": "".join(traceback.format_list(frames[-MAX_FRAMES:])),
     }
-
-
-def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary]:
-    """Return where in the files of a folder an exception came from, autograph's copies of them included."""
-    autograph_frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
-    frames = list(traceback.extract_tb(error.__traceback__))
-    frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in autograph_frames]
-    installed = ("site-packages", "dist-packages")
-    own_package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-    return [
-        frame
-        for frame in frames
-        if frame.filename.startswith(folder)
-        and not frame.filename.startswith(own_package)
-        and not any(name in frame.filename[len(folder) :].split(os.sep) for name in installed)
-    ]
 
 
 def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None]) -> None:
@@ -348,7 +340,9 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         else:
             serve(spec, commands, send)
     except BaseException as error:
-        send(failure(error, spec["workload"], out_of_memory, spec.get("out_of_memory", ())))
+        folders = [spec.get("framework", ""), os.path.dirname(spec.get("device", ""))]
+        adapters = [each for each in folders if each and os.path.realpath(each) != blame.HERE]  # the CPU's is ours
+        send(failure(error, spec["workload"], out_of_memory, spec.get("out_of_memory", ()), adapters))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # skip the framework's slow shutdown

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,6 +60,21 @@ class Build(Protocol):
         """Return the build as plain data: with `framework`, the name of that, `id` and `python`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorKnobs:
+    """The names of the knobs of an executor whose steps can be simulated (`tuner.model`).
+
+    `slots` is how many operators run at once, `threads` those of the pool that all share, `team` those of OpenMP that
+    each operator has, `blocktime` how long (ms) these spin, and `binding` where they are bound.
+    """
+
+    slots: str
+    threads: str
+    team: str
+    blocktime: str
+    binding: str
+
+
 class Framework(ABC):
     """A framework: what it can run, its knobs and recommendations, and how its builds are looked at.
 
@@ -96,6 +112,8 @@ class Framework(ABC):
     timing_prefixes: tuple[str, ...] = ()
     overriding: tuple[str, ...] = ()
     """Variables of libraries that read them before the variable of a knob."""
+    executor: ExecutorKnobs | None = None
+    """The knobs of its executor, None where its steps cannot be simulated."""
     tells_steps: bool = False
     """Whether its adapter tells of the operators of a step, and of when what of it ran."""
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from tuner import inherited
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
-from tuner.machine.exits import ended_text, last_words, remedy
+from tuner.machine.exits import captured, ended_text, last_words, remedy
 from tuner.paths import CHILD, boot_arguments, cache_dir, write_whole
 
 _PROBE_TIMEOUT_S = 180.0
@@ -72,16 +72,8 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
     Raises BadInputError where there is no such interpreter, or where it has no such framework.
     """
     try:
-        done = subprocess.run(
-            [str(python), *boot_arguments(CHILD, "locate"), subject.package],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_LOCATE_TIMEOUT_S,
-            check=False,
-        )
+        locating = [str(python), *boot_arguments(CHILD, "locate"), subject.package]
+        done = captured(locating, env=env, timeout_s=_LOCATE_TIMEOUT_S)
     except FileNotFoundError as error:
         raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
     except subprocess.TimeoutExpired as error:
@@ -123,15 +115,10 @@ def run_probe(
     with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
         out = Path(folder) / "facts.json"
         try:
-            done = subprocess.run(
+            done = captured(
                 [str(python), *boot_arguments(subject.folder, module), str(out), str(os.getpid()), json.dumps(plan)],
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_PROBE_TIMEOUT_S,
-                check=False,
+                env=env,
+                timeout_s=_PROBE_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
             raise TunerError(

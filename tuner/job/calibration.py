@@ -14,7 +14,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import NoiseRequest
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, ReferenceLost, estimate_noise, log_ratios, run_pair, slice_sd
 from tuner.measure.passes import Live

@@ -19,14 +19,13 @@ from tuner.job.request import CompareRequest
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
-from tuner.measure import finals
+from tuner.measure.budget import Countdown
 from tuner.measure.constraint import Limits
-from tuner.measure.countdown import Countdown
-from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.rounds import Rounds
+from tuner.measure.rates import adjusted_rates, failures, last_hint, log_rates
+from tuner.measure.rounds import Contender, Round, Rounds
 from tuner.measure.warning import DISTURBING, Code, MeasurementWarning, condition_warnings, merge
 from tuner.result import evidence
 from tuner.result.comparison import ComparisonResult, SideResult
@@ -265,8 +264,8 @@ def measure(
         ended=sequential_test.end_reason,
         began=began,
         conditions=conditions,
-        failures=finals.failures(sequential_test.rounds),
-        hints={name: text for name in (A, B) if (text := finals.hint(sequential_test.rounds, (name,)))},
+        failures=failures(sequential_test.rounds),
+        hints={name: text for name in (A, B) if (text := last_hint(sequential_test.rounds, (name,)))},
         inputs=job.inputs,
         input_warnings=job.input_warnings,
         device_advice=job.device.advice,
@@ -281,9 +280,9 @@ def items_per_step(side: ComparedSetting) -> int:
 def check_ran(rounds: Sequence[Round]) -> None:
     """Raise TunerError where neither of the two ever ran."""
     if not any(round_.slices for round_ in rounds):
-        text = "; ".join(sorted(set(finals.failures(rounds).values())))
+        text = "; ".join(sorted(set(failures(rounds).values())))
         status = next((each for each in reversed(Status) if f"{each}: " in text), Status.FAILED)  # the most telling
-        hint = finals.hint(rounds, (A, B)) or way_out(status, text, otherwise=RUN_IT)
+        hint = last_hint(rounds, (A, B)) or way_out(status, text, otherwise=RUN_IT)
         raise TunerError(f"neither setting runs: {text}", hint)
 
 
@@ -306,8 +305,8 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
 
 def describe(comparison: Comparison) -> ComparisonResult:
     """Return what is published of a comparison."""
-    names, y = finals.log_rates(comparison.rounds, _contenders(comparison.a, comparison.b), comparison.objective)
-    rates = {name: comparison.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
+    names, y = log_rates(comparison.rounds, _contenders(comparison.a, comparison.b), comparison.objective)
+    rates = {name: comparison.objective.shown(rate) for name, rate in adjusted_rates(names, y, A).items()}
     sides = {
         name: SideResult(
             asked=each.name,

@@ -14,6 +14,7 @@ from tuner import inherited
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
+from tuner.machine.exits import captured
 from tuner.paths import check_writable
 
 # The last OpenMP build that the package index has; its wheels are for these Pythons, and need NumPy 1.
@@ -92,15 +93,7 @@ def _candidates() -> Iterator[str]:
 
 def _version(python: str) -> str | None:
     try:
-        done = subprocess.run(
-            [python, "-c", _VERSION],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=30,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = captured([python, "-c", _VERSION], timeout_s=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inp
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import SearchRequest
 from tuner.job.space import space_of
+from tuner.machine.exits import captured
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
@@ -418,9 +418,7 @@ def _check_preload(env: Mapping[str, str]) -> None:
     """Raise BadInputError for an inherited preload that does not load: the loader only warns, and goes on without."""
     if PRELOAD not in env:
         return
-    loader_output = subprocess.run(
-        ["/bin/true"], env=dict(env), capture_output=True, encoding="utf-8", errors="replace", check=False
-    ).stderr
+    loader_output = captured(["/bin/true"], env=env).stderr
     failed = re.search(r"object '([^']*)' from LD_PRELOAD cannot be preloaded \(([^)]*)\)", loader_output)
     if failed:
         raise BadInputError(

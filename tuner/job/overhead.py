@@ -24,7 +24,7 @@ from tuner.job.job import Job, feasible, prepare
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.machine.locks import machine_lock
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
@@ -35,7 +35,6 @@ from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.result.overhead import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.batches import parse_sizes
 from tuner.stats.estimate import estimate
-from tuner.study.budget import parse_duration
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess

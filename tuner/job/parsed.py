@@ -20,6 +20,7 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import Framework
 from tuner.job.request import LAUNCHERS, MAY_CHANGE, NUMERICS, TRIAL_TIMEOUT, SearchRequest
 from tuner.machine.host import Machine, detect
+from tuner.measure.budget import Budget, make_budget, parse_duration
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.measure.planning import slice_s
@@ -30,7 +31,6 @@ from tuner.space.batches import parse_sizes
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
-from tuner.study.budget import Budget, make_budget, parse_duration
 from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec

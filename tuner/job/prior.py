@@ -14,6 +14,7 @@ from tuner.job.job import Job
 from tuner.job.parsed import ParsedRequest
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
+from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
 from tuner.model.profile import Traced
@@ -23,8 +24,6 @@ from tuner.trial.fresh import FreshLauncher
 
 PROFILE_S, QUICK_S = 60.0, 10.0
 """About what a thorough profile takes (s) on few CPUs, and a quick one."""
-SHARE = 0.1
-"""Of the time of a search, what a model may take that nobody has asked for."""
 LEAST_POINTS = 13
 """Of fewer settings a search tries all anyway."""
 MANY_CORES = 8
@@ -76,15 +75,14 @@ def kind_of(job: Job, checked: ParsedRequest) -> ProfileKind | None:
         if checked.predict:
             raise BadInputError(f"{OPTION}: {error.message}", f"leave {OPTION} out") from error
         return None
-    budget_s = checked.budget.time_s
-    share_s = math.inf if budget_s is None else SHARE * budget_s
+    most_s = share_s(checked.budget.time_s, PREDICTIONS)
     if checked.predict:
-        return ProfileKind.THOROUGH if share_s >= PROFILE_S else ProfileKind.QUICK
+        return ProfileKind.THOROUGH if most_s >= PROFILE_S else ProfileKind.QUICK
     if len(job.space.points) < LEAST_POINTS:
         return None
-    if budget_s is not None and share_s >= PROFILE_S:
+    if PROFILE_S <= most_s < math.inf:
         return ProfileKind.THOROUGH
-    return ProfileKind.QUICK if job.machine.usable_cores >= MANY_CORES and share_s >= QUICK_S else None
+    return ProfileKind.QUICK if job.machine.usable_cores >= MANY_CORES and most_s >= QUICK_S else None
 
 
 def prior_of(
@@ -105,13 +103,13 @@ def prior_of(
         events.notice(f"the search goes on without predictions: {why}")
         return None
     ratio = PredictedRatio(predictor=predictor, machine=job.machine, hardware=hardware, reference=job.space.reference)
-    budget_s = checked.budget.time_s
-    if not checked.predict and budget_s is not None:
+    most_s = share_s(checked.budget.time_s, PREDICTIONS)
+    if not checked.predict and most_s < math.inf:
         points = job.space.points
         began_s = time.monotonic()
         ratio([job.space.reference, points[len(points) // 2]])
         all_s = (time.monotonic() - began_s) / 2 * len(thinned(len(points)))
-        if all_s > SHARE * budget_s:
+        if all_s > most_s:
             events.notice(
                 f"the search goes on without predictions: they would take {all_s:.0f} s, more than a tenth of the time "
                 f"({OPTION} makes them all the same)"
@@ -138,8 +136,8 @@ def _capture(
             return capture
     if isinstance(launcher, ForkLauncher):
         launcher.is_refused()  # it waits until nothing is imported beside what is timed
-    budget_s, shown = checked.budget.time_s, _ProfileShown(events)
-    limit_s = None if checked.predict or budget_s is None else SHARE * budget_s
+    total_s, shown = checked.budget.time_s, _ProfileShown(events)
+    limit_s = None if checked.predict or total_s is None else share_s(total_s, PREDICTIONS)
     if is_quick:
         return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=shown)
     return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)

@@ -19,7 +19,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import ProfileRequest, SearchRequest
 from tuner.job.tracing import cannot, launch_traced, trace_sizes
 from tuner.machine.locks import machine_lock
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import ReferenceLost, log_ratios, run_pair

@@ -13,7 +13,7 @@ from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.job.job import Job
 from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.host import Machine
-from tuner.measure.finals import Contender
+from tuner.measure.rounds import Contender
 from tuner.trial.forking import ForkLauncher
 
 _MAX_PARALLEL_STARTS = 8

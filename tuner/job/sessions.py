@@ -11,9 +11,9 @@ from tuner.job.check import check_study
 from tuner.job.events import SearchEvents
 from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
+from tuner.measure.budget import parse_duration
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
-from tuner.study.budget import parse_duration
 from tuner.study.record import Record
 
 DEFAULT_EVERY = "2h"

@@ -26,13 +26,12 @@ from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.objective import Objective
 from tuner.quantity import CPUS
 from tuner.result.study import StudyResult
 from tuner.space.spacefile import SpaceFile
 from tuner.study.attributes import Attributes
-from tuner.study.budget import parse_duration
 from tuner.study.record import Record
 from tuner.study.storage import all_records, check_storage, open_storage, storage_errors
 from tuner.study.subject import Subject

@@ -11,7 +11,7 @@ from tuner.errors import BadInputError, TunerError
 from tuner.job.events import ProfileEvents
 from tuner.job.job import Job
 from tuner.job.overhead import advice, traced_overhead
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown
 from tuner.model.profile import Roof, Traced
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher

@@ -1,9 +1,14 @@
-"""How a process ended, in words: a signal with what usually causes it, and the reason among what it printed."""
+"""How a process ended, in words: a signal with what usually causes it, and the reason among what it printed.
+
+A short program is run to its end here (`captured`).
+"""
 
 from __future__ import annotations
 
 import re
 import signal
+import subprocess
+from collections.abc import Mapping, Sequence
 
 _SHELL_BASE = 128  # a shell reports signal n of what it ran as exit code 128 + n
 _NO_SHELLS = ("SIGHUP", "SIGTRAP")  # programs use 129 and 133 for errors of their own
@@ -47,6 +52,22 @@ _REASONS = re.compile(
     r"|MKL (?:FATAL )?ERROR|pthread_create failed|compiled using NumPy 1\.x|Descriptors cannot",
     re.MULTILINE,
 )
+
+
+def captured(
+    words: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with nothing to read, and return what it printed; raises OSError and TimeoutExpired."""
+    return subprocess.run(
+        words,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 def ended_text(returncode: int | None, log: str = "") -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import subprocess
 from pathlib import Path
+
+from tuner.machine.exits import captured
 
 INTEL_OPENMP = "intel-openmp"
 PRELOADABLE = (INTEL_OPENMP, "jemalloc", "tcmalloc")
@@ -33,9 +34,7 @@ def intel_openmp() -> Path | None:
 def _installed(stem: str) -> Path | None:
     """Return the library that the loader would take for a name, by its full path."""
     try:
-        cache_listing = subprocess.run(
-            ["/sbin/ldconfig", "-p"], capture_output=True, encoding="utf-8", errors="replace", check=False
-        ).stdout
+        cache_listing = captured(["/sbin/ldconfig", "-p"]).stdout
     except OSError:
         cache_listing = ""
     # Only libraries of this machine's own word size can be preloaded: they come first in the loader's list.

@@ -15,6 +15,7 @@ from pathlib import Path
 from tuner import inherited
 from tuner.errors import TunerError
 from tuner.machine.cpulist import format_list
+from tuner.machine.exits import captured
 from tuner.paths import CHILD, boot_arguments
 
 _TIMEOUT_S = 30.0
@@ -89,15 +90,10 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
     ours = ("KMP_", "OMP_", "GOMP_")
     neutral = {name: value for name, value in inherited.environment().items() if not name.startswith(ours)}
     try:
-        done = subprocess.run(
+        done = captured(
             [sys.executable, "-I", "-S", *boot_arguments(CHILD, "binding"), str(library), str(n_threads), cpus],
             env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
+            timeout_s=_TIMEOUT_S,
         )
         bound = json.loads(done.stdout.strip().splitlines()[-1])["cpus"]
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, KeyError) as error:

@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tuner.machine.exits import captured
+
 _LOCATE_TIMEOUT_S = 30.0
 _LEAST_BYTES = 16 << 10  # smaller files are many, and matter little
 
@@ -18,16 +20,9 @@ def files_of(python: Path, folders: Iterable[Path]) -> list[Path]:
     """Return the files that a start of an interpreter may read: those of its packages, and those of the folders."""
     code = "import os, sys; print(*filter(os.path.isdir, sys.path[1:]), sep='\\n')"
     try:
-        ended = subprocess.run(
-            [str(python), "-c", code],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_LOCATE_TIMEOUT_S,
-            check=True,
-        )
-        packages = [Path(line) for line in ended.stdout.splitlines() if line]
-    except (OSError, subprocess.SubprocessError):
+        ended = captured([str(python), "-c", code], timeout_s=_LOCATE_TIMEOUT_S)
+        packages = [] if ended.returncode else [Path(line) for line in ended.stdout.splitlines() if line]
+    except (OSError, subprocess.TimeoutExpired):
         packages = []
     # Of folders that lie in one another each file is named once.
     return list(dict.fromkeys(path for root in (*packages, *folders) for path in _large_files(root)))

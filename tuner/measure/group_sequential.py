@@ -26,23 +26,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.measure import finals
-from tuner.measure.finals import Contender, Round
+from tuner.measure.budget import NARROWING, PRIMARY
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
-from tuner.measure.pairwise import PairwiseTest
-from tuner.measure.planning import PRIMARY_TIME
+from tuner.measure.rates import log_rates
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.measure.rounds import Rounds, in_common, is_among, part_of
-from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode
-from tuner.stats.estimate import Array, p_of_equal_means
+from tuner.measure.rounds import Contender, Round, Rounds, in_common, is_among, part_of
+from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
+from tuner.stats.estimate import Array, Estimate, p_of_equal_means
 from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.stats.sequential import AlphaSpending
 
 MIN_ROUNDS = 2
 """The fewest rounds that have an interval."""
 ALPHA = 0.05
 """The error of all comparisons of a test together."""
-_PRIMARY_SHARE = 0.9  # of α
+_PRIMARY_ALPHA = 0.9  # of α
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
 # rounds: the real error exceeds the spent one by up to 20 % (200,000 simulated tests of 2 to 40 rounds), so 15 % less
 # is spent.
@@ -52,8 +51,60 @@ _PLANNED_ROUNDS_FACTOR = 1.1  # plan 10 % more rounds than there seems to be tim
 _MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
 _MIN_ONLY_RIVAL_ROUNDS = 4  # rounds of one rival, where nothing else is left to do with the time
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
-_NARROWING = 0.5  # of the time, at most, goes by before intervals of what is decided are made narrower
 _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
+_RHO = 2.0  # how the error is spent over the looks
+
+
+@dataclass(slots=True, kw_only=True)
+class PairwiseTest:
+    """The incumbent against one rival: the level of its interval at the last look, and what it says.
+
+    `planned_rounds` is the number of rounds that there was time for at the first look; it and `level` are None before
+    that. `is_alpha_spent` tells that all the error is spent; `cannot_run`, that the rival, or the incumbent, does not
+    run.
+    """
+
+    rival: str
+    planned_rounds: int | None = None
+    level: float | None = None
+    verdict: Verdict = UNMEASURED
+    is_alpha_spent: bool = False
+    cannot_run: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether another round could still change the verdict."""
+        return not self.cannot_run and not self.is_alpha_spent and self.verdict.code is VerdictCode.UNDECIDED
+
+    def is_wide(self, half_width: float | None) -> bool:
+        """Return whether another round could still make the interval of a decided comparison as narrow as wanted."""
+        low, high = self.verdict.low, self.verdict.high
+        if half_width is None or low is None or high is None or self.is_alpha_spent or self.cannot_run:
+            return False
+        return not self.is_open and math.log(high / low) / 2 > half_width
+
+    def spent(self, alpha: float, n: int) -> float:
+        """Return how much of `alpha` the looks so far have spent, the last of them after `n` rounds."""
+        if self.planned_rounds is None:
+            return 0.0
+        return alpha if self.is_alpha_spent else alpha * min(1.0, n / self.planned_rounds) ** _RHO
+
+    def analyse(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
+        """Run the interim analysis after one more round; the `last` one spends the rest of `alpha`.
+
+        What was planned stays: error that is spent is spent.
+        """
+        assert self.planned_rounds is not None  # before a first look it is planned how many there will be
+        looks = AlphaSpending(
+            first_look=min(first, estimate.n), planned_looks=self.planned_rounds, alpha=alpha, rho=_RHO
+        )
+        self.level = looks.level(estimate.n, last=last)
+        self.is_alpha_spent = last or estimate.n >= self.planned_rounds
+        self.verdict = verdict_on(estimate, level=self.level, margin=margin)
+
+    def reset(self) -> None:
+        """Forget the verdict, as the rounds behind it were discarded."""
+        self.planned_rounds, self.level, self.verdict, self.is_alpha_spent = None, None, UNMEASURED, False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +124,7 @@ class SequentialTest:
     noise: Noise = PRIOR_NOISE
     """What is known of the noise beside these rounds."""
     alpha: float = ALPHA
-    primary_time: float = PRIMARY_TIME
+    primary_time: float = PRIMARY
     """The share of the time that the primary comparison has for itself, unless it is decided before."""
     leaves_time: bool = False
     """Whether others have a use for the time that is left over."""
@@ -246,8 +297,8 @@ class SequentialTest:
         if not self._rivals:
             return self.alpha
         if pairwise_test is self._primary:
-            return _PRIMARY_SHARE * self.alpha
-        rivals_alpha = self.alpha if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_SHARE) * self.alpha
+            return _PRIMARY_ALPHA * self.alpha
+        rivals_alpha = self.alpha if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_ALPHA) * self.alpha
         return rivals_alpha / len(self._rivals)
 
     def _cannot_run(self, rival: str) -> bool:
@@ -292,7 +343,7 @@ class SequentialTest:
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
         pair = self.contenders[:2]
-        names, y = finals.log_rates(rounds, pair, self.objective)
+        names, y = log_rates(rounds, pair, self.objective)
         x = y[:, 0] - y[:, 1] if len(names) == 2 else np.array([])
         return np.asarray(x[~np.isnan(x)])
 
@@ -321,7 +372,7 @@ def hold_rounds(
             break
         left_s = common.time.left_s()
         undecided = [test for test in open_tests if test.is_open]
-        if undecided and _NARROWING * common.left_at_start_s < left_s < math.inf:
+        if undecided and NARROWING * common.left_at_start_s < left_s < math.inf:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from tuner.measure.agreement import Sample, deviation, moved_text
-from tuner.measure.finals import Contender
 from tuner.measure.interruption import Interruption, stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
 from tuner.measure.passes import Live, Passes, long_ones, whole_steps
 from tuner.measure.planning import SLICE_S
+from tuner.measure.rounds import Contender
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_DF, PRIOR_NOISE, Noise

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tuner.measure.budget import PRIMARY
 from tuner.measure.passes import are_long
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
@@ -17,8 +18,6 @@ ENERGY_S = 2.0
 _MIN_REQUESTS, _MIN_OPEN_S = 30, 2.0  # of a slice of requests: a queue takes a while to become what it is on average
 TYPICAL_ROUNDS = 10
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""
-PRIMARY_TIME = 0.5
-"""Of the time of the finals, at most, so much is the primary comparison's alone."""
 _MIN_PASSES, _MAX_PASSES = 2, 6
 _FEWEST_ROUNDS = 2  # that have an interval, as their passes tell of the noise
 _FRESH_S = 10.0  # so much longer a round of fresh interpreters takes, about: they import the framework
@@ -86,7 +85,7 @@ def choose_passes(
     *,
     left_s: float,
     resident: int | None,
-    primary_time: float = PRIMARY_TIME,
+    primary_time: float = PRIMARY,
 ) -> FinalsPlan:
     """Return the plan with the number of passes that makes the primary comparison's interval narrowest.
 

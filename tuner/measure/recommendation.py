@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tuner.measure import finals
-from tuner.measure.finals import GROUP, INCUMBENT, SAME_BATCH, Contender, Round
+from tuner.measure import rates
 from tuner.measure.objective import Objective, rounding
+from tuner.measure.rounds import GROUP, INCUMBENT, SAME_BATCH, Contender, Round
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
@@ -23,7 +23,7 @@ _MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsEstimates:
-    """What finals say: contenders, mean log rates (see `tuner.measure.finals.log_rates`) and levels of claims.
+    """What finals say: contenders, mean log rates (see `tuner.measure.rates.log_rates`) and levels of claims.
 
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
     """
@@ -43,7 +43,7 @@ class FinalsEstimates:
     """What finals of some earlier versions believed that the log-ratio of one round scatters by."""
     rounds: Sequence[Round] = ()
     of_slices: Sequence[dict[str, Array]] = ()
-    """The log rates of their slices (see `tuner.measure.finals.slice_log_rates`)."""
+    """The log rates of their slices (see `tuner.measure.rates.slice_log_rates`)."""
 
     @classmethod
     def of_rounds(
@@ -59,8 +59,8 @@ class FinalsEstimates:
         prior: Prior | None = None,
     ) -> FinalsEstimates:
         """Return what rounds say of contenders."""
-        of_slices = finals.slice_log_rates(rounds, contenders, objective)
-        names, y = finals.mean_log_rates(rounds, contenders, of_slices)
+        of_slices = rates.slice_log_rates(rounds, contenders, objective)
+        names, y = rates.mean_log_rates(rounds, contenders, of_slices)
         counted = [each for each in rounds if not each.interruptions]
         slices = {name: [each for round_ in counted for each in round_.slices.get(name, ())] for name in names}
         return cls(
@@ -96,7 +96,7 @@ class FinalsEstimates:
             return None
         rounding = sum(self.rounding.get(name, 0.0) for name in {a, b})
         if self.noise is not None:
-            passes = finals.pass_log_ratios(self.rounds, self.of_slices, a, b)
+            passes = rates.pass_log_ratios(self.rounds, self.of_slices, a, b)
             return replace(log_ratio_of_rounds(passes, self.noise), rounding=rounding)
         estimate = replace(paired(self.y, i, j), rounding=rounding)
         # One round says nothing of what rounds scatter by, whatever is believed of it.

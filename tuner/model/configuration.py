@@ -5,27 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import cast
 
+from tuner.frameworks import registry
+from tuner.frameworks.framework import ExecutorKnobs
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 
-MODELLED = frozenset(
-    {
-        "inter_op",
-        "intra_op",
-        "omp_num_threads",
-        "kmp_blocktime",
-        "kmp_affinity",
-        "cpus",
-        "streams",
-        "instances",
-        "batch_size",
-    }
-)
+EXECUTOR = cast("ExecutorKnobs", registry.find(registry.DEFAULT).executor)
+"""The knobs of the executor that is simulated."""
+MODELLED = frozenset({*astuple(EXECUTOR), "cpus", "streams", INSTANCES, "batch_size"})
 """The knobs that a simulation looks at; all others are taken to be at their defaults."""
 DEFAULT_BLOCKTIME_S = 0.2
 """Of the OpenMP runtimes of LLVM and Intel."""
@@ -66,15 +60,15 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
     mask = parse_list(machine.affinity if own_cpus is None else str(own_cpus))
     cores = [parse_list(core) for core in machine.cores]
     n_cores, smt = _used(cores, mask) or (machine.physical_cores, None)
-    instances = int(values.get("instances", 1))
+    instances = int(values.get(INSTANCES, 1))
     n_cpus = max(1, len(mask) // instances)
 
     def threads(name: str, default: int) -> int:
         return int(values.get(name, 0)) or default
 
-    team = threads("omp_num_threads", n_cpus) if has_teams else None
-    slots = threads("inter_op", n_cpus)
-    affinity = str(values.get("kmp_affinity", ""))
+    team = threads(EXECUTOR.team, n_cpus) if has_teams else None
+    slots = threads(EXECUTOR.slots, n_cpus)
+    affinity = str(values.get(EXECUTOR.binding, ""))
     if team is not None and _COMPACT.search(affinity) and machine.threads_per_core > 1:
         # Neighbouring threads share cores, and the next team goes on where one ends.
         n_own = math.ceil(slots * team / machine.threads_per_core)
@@ -83,12 +77,13 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
     if listed is not None:
         own = parse_list(listed[1].replace("{", "").replace("}", "")) & mask
         n_cores, smt = _used(cores, own) or (n_cores, smt)
-    blocktime_s = int(values["kmp_blocktime"]) / 1000 if "kmp_blocktime" in values else DEFAULT_BLOCKTIME_S
+    blocktime_ms = values.get(EXECUTOR.blocktime)
+    blocktime_s = DEFAULT_BLOCKTIME_S if blocktime_ms is None else int(blocktime_ms) / 1000
     return Configuration(
         batch_size=setting.batch_size,
         pools=Pools(
             inter_op=slots,
-            intra_op=threads("intra_op", n_cpus),
+            intra_op=threads(EXECUTOR.threads, n_cpus),
             team=team,
             blocktime_s=blocktime_s if has_teams else 0.0,
             streams=int(values.get("streams", 1)),

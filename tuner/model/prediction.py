@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.machine.host import Machine
-from tuner.model.configuration import MODELLED, configuration_of
+from tuner.model.configuration import EXECUTOR, MODELLED, configuration_of
 from tuner.model.hardware import Hardware
 from tuner.model.predictor import Predictor, profiled
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 
@@ -140,5 +141,5 @@ def _complexity(setting: Setting, reference: Setting) -> tuple[int, int]:
     """Return how many knobs differ from the reference's, and how many threads there are: fewer are simpler."""
     own, default = setting.to_dict(), reference.to_dict()
     changed = sum(value != default.get(name, 1) for name, value in own.items())
-    threads: Iterable[int] = (int(own.get(name, 1)) for name in ("instances", "inter_op", "intra_op"))
+    threads: Iterable[int] = (int(own.get(name, 1)) for name in (INSTANCES, EXECUTOR.slots, EXECUTOR.threads))
     return changed, math.prod(threads)

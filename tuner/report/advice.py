@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.model.configuration import EXECUTOR
 from tuner.paths import shipped_rules
 from tuner.quantity import ratio_text
 from tuner.report.card import Answer, Card, comparison_card, input_rows
@@ -156,7 +157,7 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
 def cpu_limited(result: RecommendationResult) -> list[str]:
     """Return the variables that the rules set to all usable cores, whatever their number."""
     terms = {knob: term for rule in result.followed for knob, term in rule.recipe.items()}
-    alone = CORES.name if result.setting.get("inter_op") != 1 else SHARE.name  # a single pool has all of them
+    alone = CORES.name if result.setting.get(EXECUTOR.slots) != 1 else SHARE.name  # a single pool has all of them
     knobs = [knob for knob, term in terms.items() if term in (CORES.name, alone)]
     carriers = [FRAMEWORK.knobs[knob].carrier for knob in knobs if knob in FRAMEWORK.knobs]
     return [each.name for each in carriers if isinstance(each, Variable) and each.name in result.env]

@@ -27,6 +27,7 @@ _NOTHING = "Keep the defaults: there is nothing to set."
 _ONE_PROCESS = "A single process keeps the defaults."
 _ONLY_INHERITED = "Keep the defaults: there is nothing to set but the variables that they were measured with."
 _ONLY_GPU = "Keep the defaults: there is nothing to set but the GPU that it was measured on."
+_OWN_SESSION = "For the code that makes such a session, use --format python."
 
 Session = Callable[[Deployment], list[str]]
 """Gives the lines of Python that make a framework's session as a deployment says."""
@@ -119,6 +120,43 @@ def _thousandths(cpus: float) -> float:
     return math.floor(round(1000 * cpus, 6)) / 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snippet:
+    """What a snippet is written from.
+
+    `heading` says what the setting is, what it gains, and what is left to do; `options` is what is left to do about
+    options of the session. `limit` limits the process, `container` gives it its device, and `cpu_limited` are variables
+    whose value is the number of CPUs.
+    """
+
+    deployment: Deployment
+    heading: list[str]
+    options: list[str] = field(default_factory=list)
+    limit: CpuLimit
+    container: Container | None = None
+    ways: Ways = field(default_factory=Ways)
+    cpu_limited: Collection[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Return the comments of a format that makes no session."""
+        return self.heading + self.options + ([_OWN_SESSION] if self.options else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """How a format is written.
+
+    `gpu_env` gives the variables that show the program its GPU. A format that `is_whole` has them, and the name of the
+    model, in its own words. One that `speaks_of_several` programs can have all members of an ensemble.
+    """
+
+    write: Callable[[_Snippet], str]
+    gpu_env: Callable[[Deployment, Container], Mapping[str, str]] = lambda deployment, _: deployment.gpu_env
+    is_whole: bool = False
+    speaks_of_several: bool = False
+
+
 def emit(
     deployment: Deployment,
     format_: Format,
@@ -138,28 +176,36 @@ def emit(
     and `cpu_limited` are variables whose value is the number of CPUs, whatever that is. `better` is what was proven to
     be better, and `whole` the ensemble that is one member of. Raises BadInputError for a format that cannot carry it.
     """
+    writer = _WRITERS[format_]
+    if deployment.members and not writer.speaks_of_several:
+        names = ", ".join(each.name for each in deployment.members)
+        raise BadInputError(
+            f"--format {format_} speaks of one program, and an ensemble has several",
+            f"add --model with one of: {names}",
+        )
     if machine is not None and machine.core_kinds and (differ := unlike(deployment.cpu_sets, machine.kind_by_core)):
         facts = [*facts, differ[0].upper() + differ[1:]]
     limit = CpuLimit.of(machine) if whole is None else CpuLimit.of(machine).of_member(whole, deployment.name)
     if deployment.members:
-        return _ensemble(deployment, format_, limit, title=title, facts=facts)
-    if deployment.name and format_ is not Format.JSON:
+        heading = [title, *facts, *code_notes(deployment)]
+        return writer.write(_Snippet(deployment=deployment, heading=heading, limit=limit))
+    if deployment.name and not writer.is_whole:
         deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
-    notes = [title, *facts, *([better] if better else []), *_notes(deployment, is_best=not better)]
-    given = None if deployment.gpu is None else devices.named(deployment.device).container(deployment.gpu)
-    if given is not None and format_ not in (Format.K8S, Format.JSON):
-        env = given.env if format_ in (Format.DOCKER, Format.COMPOSE) else deployment.gpu_env
-        deployment = replace(deployment, env={**env, **deployment.env})
-    if format_ is Format.PYTHON:
-        return _python(deployment, notes, ways)
-    options = [option_note(name, value) for name, value in deployment.options.items()]
-    if format_ is Format.TFSERVING:
-        return _tfserving(deployment, notes + options, ways)
-    if options:
-        options.append("For the code that makes such a session, use --format python.")
-    if format_ is Format.K8S:
-        return _k8s(deployment, notes + options, limit, given, cpu_limited)
-    return _WRITERS[format_](deployment, notes + options, limit, given)
+    heading = [title, *facts, *([better] if better else []), *_notes(deployment, is_best=not better)]
+    container = None if deployment.gpu is None else devices.named(deployment.device).container(deployment.gpu)
+    if container is not None and not writer.is_whole:
+        deployment = replace(deployment, env={**writer.gpu_env(deployment, container), **deployment.env})
+    return writer.write(
+        _Snippet(
+            deployment=deployment,
+            heading=heading,
+            options=[option_note(name, value) for name, value in deployment.options.items()],
+            limit=limit,
+            container=container,
+            ways=ways,
+            cpu_limited=cpu_limited,
+        )
+    )
 
 
 def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
@@ -167,21 +213,6 @@ def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
     own = {INSTANCE: str(number)} if deployment.processes > 1 else {}
     name = deployment.of(number).name
     return own | ({MODEL: name} if name else {})
-
-
-def _ensemble(deployment: Deployment, format_: Format, limit: CpuLimit, *, title: str, facts: Sequence[str]) -> str:
-    """Return the snippet of all members of an ensemble; raises BadInputError for formats that speak of one program."""
-    notes = [title, *facts, *code_notes(deployment)]
-    if format_ is Format.JSON:
-        return _json(deployment, notes, limit)
-    if format_ is Format.COMPOSE:
-        return _compose(deployment, notes, limit)
-    if format_ is Format.SH:
-        return _commented([*notes, f"Then start your program with: {_FUNCTION} python serve.py"], _starts(deployment))
-    names = ", ".join(each.name for each in deployment.members)
-    raise BadInputError(
-        f"--format {format_} speaks of one program, and an ensemble has several", f"add --model with one of: {names}"
-    )
 
 
 def _starts(deployment: Deployment) -> list[str]:
@@ -268,18 +299,20 @@ def _commented(notes: list[str], lines: list[str]) -> str:
     return "\n".join([f"# {' '.join(note.split())}" for note in notes] + lines) + "\n"
 
 
-def _sh(deployment: Deployment, notes: list[str], *_: object) -> str:
-    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
+def _sh(snippet: _Snippet) -> str:
+    deployment = snippet.deployment
+    notes = snippet.notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
-    if deployment.cpu_sets:
+    if deployment.cpu_sets or deployment.members:
         notes.append(f"Then start your program with: {_FUNCTION} python serve.py")
         lines += _starts(deployment)
     return _commented(notes, lines)
 
 
-def _dotenv(deployment: Deployment, notes: list[str], *_: object) -> str:
+def _dotenv(snippet: _Snippet) -> str:
     """Single quotes where a value has characters that readers of the format take differently."""
-    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
+    deployment = snippet.deployment
+    notes = snippet.notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [
         f"{name}={value if _DOTENV_PLAIN.fullmatch(value) else _single(value)}"
         for name, value in deployment.env.items()
@@ -291,20 +324,22 @@ def _single(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _docker(deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None) -> str:
-    notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
-    options = limit.docker_options(deployment)
+def _docker(snippet: _Snippet) -> str:
+    deployment = snippet.deployment
+    notes = snippet.notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
+    options = snippet.limit.docker_options(deployment)
     if options:
         which = "Each container" if deployment.processes > 1 else "The container"
         notes.append(f"{which} needs no more than was measured: docker run {' '.join(options)}")
-    if given is not None:
-        notes.append(f"Give it its GPU, by its number there or here: docker run {given.docker}")
+    if snippet.container is not None:
+        notes.append(f"Give it its GPU, by its number there or here: docker run {snippet.container.docker}")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
 
-def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None = None) -> str:
+def _compose(snippet: _Snippet) -> str:
     """A service for each process; a `$` begins a variable in such a file and is doubled."""
+    deployment, limit, container = snippet.deployment, snippet.limit, snippet.container
     lines = ["services:"]
     for number, share in enumerate(limit.cpus_each(deployment)):
         part, cpus = deployment.of(number), deployment.cpus_of(number) or limit.mask
@@ -314,10 +349,10 @@ def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit, given: C
         lines += [f"  {name}:", "    image: YOUR_IMAGE"]
         lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
         lines += [] if limit.quota is None else [f"    cpus: {share:g}"]
-        lines += [] if given is None else [f"    {line}" for line in given.compose]
+        lines += [] if container is None else [f"    {line}" for line in container.compose]
         lines += ["    environment:"] if env else []
         lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
-    return _commented(notes, lines)
+    return _commented(snippet.notes, lines)
 
 
 def _double(value: str, *, escape_dollar: bool = False) -> str:
@@ -325,15 +360,14 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
 
 
-def _k8s(
-    deployment: Deployment, notes: list[str], limit: CpuLimit, given: Container | None, cpu_limited: Collection[str]
-) -> str:
+def _k8s(snippet: _Snippet) -> str:
     """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands.
 
     What is to be the number of CPUs is taken from the container's limit (rounded up), so that it follows a change of
     it.
     """
-    notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
+    deployment, limit, container = snippet.deployment, snippet.limit, snippet.container
+    notes = snippet.notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
     bound = [name for name in deployment.env if name in _BINDING]
     if bound:
         notes.append(
@@ -343,7 +377,7 @@ def _k8s(
     lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
         lines.append(f"  - name: {name}")
-        if name in cpu_limited:
+        if name in snippet.cpu_limited:
             lines += ["    valueFrom:", "      resourceFieldRef: {resource: limits.cpu}"]
         else:
             lines.append(f"    value: {json.dumps(value)}")
@@ -354,8 +388,8 @@ def _k8s(
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
         nodes = ", on nodes whose CPU manager is static" if n_cpus == int(n_cpus or 0) else ""
         notes = [*notes, f"A pod each: a StatefulSet with replicas: {deployment.processes}{nodes}."]
-    notes = [*notes, given.note] if given is not None and given.note else notes
-    gpu = "" if given is None else f", {given.kubernetes}: 1"
+    notes = [*notes, container.note] if container is not None and container.note else notes
+    gpu = "" if container is None else f", {container.kubernetes}: 1"
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]
@@ -365,8 +399,9 @@ def _k8s(
     return _commented(notes, lines)
 
 
-def _systemd(deployment: Deployment, notes: list[str], limit: CpuLimit, _: Container | None) -> str:
+def _systemd(snippet: _Snippet) -> str:
     """`Environment=` lines; % begins a specifier there and is doubled. Of several processes a whole template unit."""
+    deployment, limit, notes = snippet.deployment, snippet.limit, snippet.notes
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
     if limit.quota is not None:
         lines.append(f"CPUQuota={100 * (limit.least(deployment) or 0.0):g}%")
@@ -393,11 +428,12 @@ def _systemd(deployment: Deployment, notes: list[str], limit: CpuLimit, _: Conta
     return _commented([*notes, f"Save this as NAME@.service, and start it with: systemctl start {starts}"], unit)
 
 
-def _tfserving(deployment: Deployment, notes: list[str], ways: Ways) -> str:
+def _tfserving(snippet: _Snippet) -> str:
     """The command line of TensorFlow Serving: its flags make session options, which go before the variables."""
+    deployment, ways = snippet.deployment, snippet.ways
     if not ways.server_flags:
         raise BadInputError("--format tfserving is for TensorFlow's settings", "use another --format")
-    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
+    notes = snippet.heading + snippet.options + _cpu_notes(deployment, "start it with taskset -c {}.")
     notes.append("TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.")
     if "batch_size" in deployment.arguments:
         size = deployment.arguments["batch_size"]
@@ -413,7 +449,8 @@ def _tfserving(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     return _commented(notes, lines)
 
 
-def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
+def _python(snippet: _Snippet) -> str:
+    deployment, ways, notes = snippet.deployment, snippet.ways, snippet.heading
     session = ways.session(deployment)
     calls = [call.format(deployment.env[name]) for name, call in ways.calls.items() if name in deployment.env]
     if calls:
@@ -432,15 +469,18 @@ def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     return _commented(notes + before, [*lines, *([""] if lines and session else []), *session])
 
 
-def _json(deployment: Deployment, *_: object) -> str:  # which has no comments
-    return json.dumps(deployment.to_dict(), indent=2) + "\n"
+def _json(snippet: _Snippet) -> str:  # which has no comments
+    return json.dumps(snippet.deployment.to_dict(), indent=2) + "\n"
 
 
-_WRITERS: dict[Format, Callable[[Deployment, list[str], CpuLimit, Container | None], str]] = {
-    Format.SH: _sh,
-    Format.DOTENV: _dotenv,
-    Format.DOCKER: _docker,
-    Format.COMPOSE: _compose,
-    Format.SYSTEMD: _systemd,
-    Format.JSON: _json,
+_WRITERS = {
+    Format.SH: _Writer(_sh, speaks_of_several=True),
+    Format.DOTENV: _Writer(_dotenv),
+    Format.DOCKER: _Writer(_docker, gpu_env=lambda _, container: container.env),
+    Format.COMPOSE: _Writer(_compose, gpu_env=lambda _, container: container.env, speaks_of_several=True),
+    Format.K8S: _Writer(_k8s, gpu_env=lambda *_: {}),  # its plugin shows a container the GPU that it asks for
+    Format.SYSTEMD: _Writer(_systemd),
+    Format.TFSERVING: _Writer(_tfserving),
+    Format.PYTHON: _Writer(_python),
+    Format.JSON: _Writer(_json, is_whole=True, speaks_of_several=True),
 }

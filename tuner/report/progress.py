@@ -12,8 +12,8 @@ from rich.text import Text
 from tuner.errors import TunerError
 from tuner.job.frameworks.result import ComparisonData
 from tuner.job.job import Job
-from tuner.measure.finals import Round
 from tuner.measure.measurement import Measurement
+from tuner.measure.rounds import Round
 from tuner.model.graph import Features
 from tuner.model.overhead import Row
 from tuner.model.profile import Traced

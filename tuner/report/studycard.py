@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text

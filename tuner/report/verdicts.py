@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.machine.conditions import Conditions, DeviceConditions
-from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import Objective
+from tuner.measure.rounds import GROUP, INCUMBENT
 from tuner.quantity import (
     duration_text,
     energy_text,

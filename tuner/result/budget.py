@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tuner.measure.budget import FINALS, GROUP_FINALS
 from tuner.measure.warning import Code
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
-from tuner.study.finals import SHARE
 
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
 _LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
-_GROUPS_SHARE = 0.33  # of a budget is for those of several, which come before others of one
 
 
 def observation(study: StudyResult, code: Code) -> str:
@@ -32,9 +31,9 @@ def deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, st
     """Yield how long a budget would decide what is undecided of one process, and of several."""
     several = study.groups
     alone = "" if several is None else " --no-instances"
-    held = [(study.recommended, finals, study.verdicts or {}, SHARE, alone)]
+    held = [(study.recommended, finals, study.verdicts or {}, FINALS, alone)]
     if several is not None:
-        held.append((several.recommended, several.finals, several.verdicts, _GROUPS_SHARE, ""))
+        held.append((several.recommended, several.finals, several.verdicts, GROUP_FINALS, ""))
     for advice, own_finals, verdicts, share, option in held:
         against = verdicts.get(study.default)
         if advice is None or advice.gain is not None or against is None:
@@ -58,7 +57,7 @@ def deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, st
 
 
 def deciding_budget_s(
-    study: StudyResult, finals: FinalsResult, against: VerdictResult, *, share: float = 0.5
+    study: StudyResult, finals: FinalsResult, against: VerdictResult, *, share: float = FINALS
 ) -> float | None:
     """Return the budget (s) of a search whose finals would decide, if the difference is what it seems to be.
 

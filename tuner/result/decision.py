@@ -9,8 +9,8 @@ from datetime import datetime
 
 from msgspec import structs
 
-from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.quantity import plural
 from tuner.result.study import GainResult, PooledResult, SessionResult, VerdictResult
 from tuner.space.deployment import Deployment

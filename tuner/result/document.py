@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import structs
 
 from tuner.errors import BadInputError
-from tuner.measure import finals
 from tuner.measure.objective import Objective
+from tuner.measure.rates import adjusted_rates, failures
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
+from tuner.measure.rounds import Contender
 from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
 from tuner.result import evidence
@@ -358,7 +359,7 @@ def _latency(verdicts: _FinalsVerdicts, tails: Mapping[str, TailResult], default
     )
 
 
-def _call(tails: Mapping[str, TailResult], contender: finals.Contender) -> CallResult:
+def _call(tails: Mapping[str, TailResult], contender: Contender) -> CallResult:
     """Return what a call of a contender takes."""
     tail = tails[contender.names[0]]
     return CallResult(
@@ -366,7 +367,7 @@ def _call(tails: Mapping[str, TailResult], contender: finals.Contender) -> CallR
     )
 
 
-def _items(contender: finals.Contender) -> int:
+def _items(contender: Contender) -> int:
     """Return of how many items a call of a contender is."""
     return contender.deployment.shared_batch or contender.setting.batch_size
 
@@ -374,7 +375,7 @@ def _items(contender: finals.Contender) -> int:
 def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
     held, estimates, decision = verdicts.stored, verdicts.estimates, verdicts.decision
     contenders, names, first = estimates.contenders, estimates.names, estimates.incumbent
-    rates = finals.rates(names, estimates.y, first)
+    rates = adjusted_rates(names, estimates.y, first)
     items = {c.names[0]: _items(c) for c in contenders}
     return FinalsResult(
         advice=AdviceResult(
@@ -394,7 +395,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
         tails={name: evidence.tail(held.rounds, name, items[name]) for name in names},
         kept=dict(verdicts.limit_statuses),
         names={c.names[0]: c.names for c in contenders},
-        failures=finals.failures(held.rounds),
+        failures=failures(held.rounds),
         timed_s=round(sum(r.timed_s for r in held.rounds), 3),
     )
 

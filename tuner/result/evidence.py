@@ -9,13 +9,14 @@ from dataclasses import asdict, replace
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import INCUMBENT, Round, memory_of
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
+from tuner.measure.rates import memory_of
 from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.rounds import INCUMBENT, Round
 from tuner.measure.warning import (
     Code,
     MeasurementWarning,
@@ -34,8 +35,7 @@ from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.trials import Trial
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice, Status
+from tuner.trial.outcome import Slice, Status, energy_of
 from tuner.workload.units import counts_items, is_per_step, is_time
 
 _GIB = 1024**3

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
+from tuner.model.configuration import EXECUTOR
 from tuner.model.costs import Costs
 from tuner.model.prediction import Predicted, Reasons, influential_knobs
 from tuner.quantity import percent, plural
@@ -174,7 +175,8 @@ def _reasons(why: Reasons, machine: Machine) -> list[ReasonResult]:
     """Return the reasons, in the order in which they decide."""
     cores = machine.usable_cores
     if why.width < _NARROW:
-        width = f"operators run one after another ({why.width:.1f} at once on average): one slot (inter_op) is enough"
+        width = f"operators run one after another ({why.width:.1f} at once on average): "
+        width += f"one slot ({EXECUTOR.slots}) is enough"
     else:
         width = f"{why.width:.1f} operators could run at once on average: as many slots may help"
     dispatch = f"the executor itself takes {percent(why.dispatch, 0)} of a step with one thread"

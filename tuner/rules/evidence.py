@@ -15,10 +15,10 @@ from tuner.devices import registry as devices
 from tuner.devices.device import HOST
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine, host_of
-from tuner.measure import finals
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, process_sds
+from tuner.measure.rates import log_rates
 from tuner.model.graph import Features
 from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, POOLS, Recipe, speaks_of
@@ -363,7 +363,7 @@ def _finals(stored: StoredFinals, noise: Noise, baseline: str) -> list[tuple[Set
     pairs than these. That would be no evidence for a verdict; for a weight it is.
     """
     contenders, rounds = stored.contenders, stored.rounds
-    names, y = finals.log_rates(rounds, contenders, Objective.THROUGHPUT)
+    names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
     default = next((c.names[0] for c in contenders if baseline in c.names), None)
     if default not in names:
         return []

@@ -19,6 +19,7 @@ from typing import Literal as OneOf
 
 from msgspec import Struct, field
 
+from tuner.model.configuration import EXECUTOR
 from tuner.rules.average import over_workloads
 from tuner.rules.condition import Condition
 from tuner.rules.evidence import StudyEvidence
@@ -28,7 +29,7 @@ from tuner.rules.rule import recipe_words
 from tuner.rules.simulated import one_operator
 from tuner.rules.table import first_rule, thread_table
 from tuner.space.setting import Setting
-from tuner.space.term import OPENMP
+from tuner.space.term import OPENMP, SHARE, WIDTH
 from tuner.study.subject import Document, Values
 
 TOLD_APART = math.log(1.02)
@@ -38,7 +39,7 @@ HELPED = math.log(1.05)
 _DEFAULT = FRAMEWORK.catalogue.default
 _INTEL = next(each.name for each in FRAMEWORK.baselines if each.at_best_batch)
 (_WANG,) = (each.name for each in FRAMEWORK.width_guides)
-_SEVERAL = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op", "omp_num_threads": "cores/inter_op"})
+_SEVERAL = Recipe.of({EXECUTOR.slots: WIDTH.name, EXECUTOR.threads: SHARE.name, EXECUTOR.team: SHARE.name})
 
 
 class MachineRow(Struct, frozen=True, kw_only=True):
@@ -157,7 +158,7 @@ def _row(text: str, pool: str, studies: Sequence[StudyEvidence]) -> MachineRow:
 
 def _spinning(study: StudyEvidence) -> float:
     """Return what teams of several pools gain by spinning for 200 ms instead of not at all (log-ratio)."""
-    spinning, sleeping = (study.setting(_SEVERAL, Recipe.of({"kmp_blocktime": ms})) for ms in ("200", "0"))
+    spinning, sleeping = (study.setting(_SEVERAL, Recipe.of({EXECUTOR.blocktime: ms})) for ms in ("200", "0"))
     return study.surface.log_ratio(sleeping, spinning)[0]
 
 

@@ -107,12 +107,12 @@ def in_proportion(weights: Sequence[float], cores: int) -> tuple[int, ...]:
     n = len(weights)
     if n >= cores:
         return (1,) * n
-    quotas = [1 + (cores - n) * weight / sum(weights) for weight in weights]
+    exact = [1 + (cores - n) * weight / sum(weights) for weight in weights]
     # One core each first: a plain proportion may give a small member none.
     plain = [cores * weight / sum(weights) for weight in weights]
-    quotas = plain if min(plain) >= 1 else quotas
-    shares = [math.floor(quota) for quota in quotas]
-    by_remainder = sorted(range(n), key=lambda i: (shares[i] - quotas[i], i))
+    exact = plain if min(plain) >= 1 else exact
+    shares = [math.floor(part) for part in exact]
+    by_remainder = sorted(range(n), key=lambda i: (shares[i] - exact[i], i))
     for i in by_remainder[: cores - sum(shares)]:
         shares[i] += 1
     return tuple(shares)

@@ -14,10 +14,10 @@ from tuner.errors import BadInputError, DamagedStudyError
 from tuner.frameworks import registry
 from tuner.machine.conditions import Conditions
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.moderation import Prior
 from tuner.stats.noise import PRIOR_NOISE, Noise

@@ -21,14 +21,12 @@ from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import LimitStatus
 from tuner.study.history import incumbent
-from tuner.study.outputs import Outputs
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.pool import LiveProcess
-from tuner.study.processes import Processes
+from tuner.study.processes import LiveProcess, Processes
 from tuner.study.race import RaceDecision, decide
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
-from tuner.study.turns import Running, Turns
+from tuner.study.turns import Runner, Turns
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure, way_out
 
@@ -63,11 +61,10 @@ class Evaluator:
         self._twin: LiveProcess | None = None
         """A second process of the default in the first passes of a run, which shows the noise; None once it left."""
         self._twin_number = 0  # until the noise is taken
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, Runner] = {}
         """The processes in the passes, by their numbers."""
         self._turns = Turns(space.reference, plan.objective)
         self.processes = Processes(space, launcher, plan)
-        self._outputs = Outputs(space, self.processes)
         self.noise = PRIOR_NOISE
 
     @property
@@ -85,7 +82,7 @@ class Evaluator:
         self.noise = noise or self.noise
         self._turns.recall(finished, self.noise)
         self.processes.count_from(finished)
-        self._twin, self._outputs.are_random = self.processes.begin()
+        self._twin = self.processes.begin()
         self._twin_number = 0 if self._twin is None else self._twin.number
 
     def take_noise(self) -> tuple[Noise, Pair] | None:
@@ -115,7 +112,7 @@ class Evaluator:
 
     def close(self) -> None:
         """End the processes that live between trials."""
-        for live in (self._twin, *(each.live for each in self._running.values())):
+        for live in (self._twin, *(runner.live for runner in self._running.values())):
             if live is not None:
                 live.process.close()
         self._running, self._twin, self._twin_number = {}, None, 0
@@ -134,51 +131,51 @@ class Evaluator:
             if running:
                 self._let_run_along(running, best)
             n_lost, passes = 0, Passes(rng=self._rng)
-            while any(each.trial is not None for each in running.values()):
-                live = {_REFERENCE: self._reference(), **{key: each.timed for key, each in running.items()}}
+            while any(runner.trial is not None for runner in running.values()):
+                live = {_REFERENCE: self._reference(), **{key: runner.live for key, runner in running.items()}}
                 ask_s = whole_steps(self.processes.stretch * self._plan.slice_s)
                 done = passes.run(
                     live,
                     ask_s,
                     once=long_ones(live, ask_s),
                     one_at_a_time=self.processes.are_alone,
-                    first=[key for key, each in running.items() if each.trial is not None and not each.passes],
+                    first=[key for key, runner in running.items() if runner.trial is not None and not runner.passes],
                 )
                 if _REFERENCE in done.failures:
                     n_lost += 1
                     self._lose_reference(done.failures[_REFERENCE], running, is_last=n_lost > 1)
                 for key in [key for key in done.failures if key != _REFERENCE]:
                     yield from self._failed(running.pop(key), done.failures[key], waiting, is_alone=is_alone)
-                for each in running.values():
-                    each.interruptions += done.interruptions
+                for runner in running.values():
+                    runner.interruptions += done.interruptions
                 if not done.counts:
                     continue
                 self._keep(done, running)
                 self._turns.estimate(self.noise)
-                done_keys = [key for key, each in running.items() if self._is_done(each, running, best)]
-                left = [key for key, each in running.items() if each.trial is not None and key not in done_keys]
+                done_keys = [key for key, runner in running.items() if self._is_done(runner, running, best)]
+                left = [key for key, runner in running.items() if runner.trial is not None and key not in done_keys]
                 # The best of them runs along with those that come next.
                 is_over = len(left) <= len(trials) // _FEW or self._is_any_proof_due(running)
                 if is_over and all(running[key].n_passes > 1 for key in left):
                     done_keys += left
                 for key in done_keys:
-                    each = running.pop(key)
-                    finished_trial = None if each.trial is None else self._finished(each)
-                    self._put_back(each)
+                    runner = running.pop(key)
+                    finished_trial = None if runner.trial is None else self._finished(runner)
+                    self._put_back(runner)
                     if finished_trial is not None:
                         yield finished_trial
         finally:
-            for each in self._running.values():
-                if each.trial is None:
-                    self._put_back(each)
+            for runner in self._running.values():
+                if runner.trial is None:
+                    self._put_back(runner)
                 else:
-                    each.live.process.close()
+                    runner.live.process.close()
             self._running = {}
 
     def _enter(
         self,
         trials: Sequence[Trial],
-        running: dict[str, Running],
+        running: dict[str, Runner],
         waiting: list[Trial],
         best: Trial | None,
         *,
@@ -196,8 +193,8 @@ class Evaluator:
                 else:
                     yield trial.failed(failure)
                 continue
-            each = Running(live=live, timed=Live(process=live.process, usual_s=[]), trial=trial)
-            running[str(live.number)] = each
+            runner = Runner(live=live, trial=trial)
+            running[str(live.number)] = runner
             if live.setting.batch_size != trial.setting.batch_size:
                 try:
                     live.set_batch_size(trial.setting.batch_size)
@@ -205,8 +202,7 @@ class Evaluator:
                     # Its own memory of another batch size may have been in the way.
                     yield from self._failed(running.pop(str(live.number)), failure, waiting, is_alone=False)
                     continue
-            each.timed.usual_s.append(live.facts.step_s)
-            refused = self._outputs.refused(trial, live.facts)
+            refused = self.processes.refused(trial, live.facts)
             if refused is not None:
                 running.pop(str(live.number)).live.process.close()
                 yield refused
@@ -217,19 +213,19 @@ class Evaluator:
             self.processes.put(self._twin, keep_for=settings)
         return self.processes.start(settings, keep_for=keep_for)
 
-    def _let_run_along(self, running: dict[str, Running], best: Trial | None) -> None:
+    def _let_run_along(self, running: dict[str, Runner], best: Trial | None) -> None:
         """Let the twin run along if the default has no trial in this batch, and the incumbent if it is alive."""
         if self.processes.are_alone:  # who runs along takes time, and not memory alone
             return
         if self._twin is not None and str(self._twin.number) not in running:
-            running[str(self._twin.number)] = Running.along(self._twin)
+            running[str(self._twin.number)] = Runner(live=self._twin)
         if best is None or len(running) > self.n_together():
             return
         live = self.processes.take(best.setting)
         if live is None:
             return
         if live.setting == best.setting:
-            running[str(live.number)] = Running.along(live)
+            running[str(live.number)] = Runner(live=live)
         else:  # it has another batch size now
             self.processes.put(live, keep_for=[live.setting])
 
@@ -237,13 +233,10 @@ class Evaluator:
         """Return the live reference; one that was lost is started anew. Raises BaselineError."""
         if self.processes.reference is None:
             self._start([])
-        reference = self.processes.reference
-        assert reference is not None  # a start adopts one or raises
-        if reference.timed is None:
-            reference.timed = Live(process=reference.process, usual_s=[reference.step_s])
-        return reference.timed
+        assert self.processes.reference is not None  # a start adopts one or raises
+        return self.processes.reference
 
-    def _lose_reference(self, failure: TrialFailure, running: dict[str, Running], *, is_last: bool) -> None:
+    def _lose_reference(self, failure: TrialFailure, running: dict[str, Runner], *, is_last: bool) -> None:
         """End a reference that failed: the passes go on with another one, once. Raises TunerError."""
         reference = self.processes.reference
         assert reference is not None
@@ -252,24 +245,26 @@ class Evaluator:
         else:
             self.processes.lose_reference()
         if is_last:
-            beside = next((each.trial.setting for each in running.values() if each.trial is not None), "it")
+            beside = next((runner.trial.setting for runner in running.values() if runner.trial is not None), "it")
             raise TunerError(
                 f"the reference process failed beside {beside}: {failure.message}",
                 f"{failure.hint or way_out(failure.status, failure.message, otherwise=_RUN_AGAIN)}; end of its log:\n"
                 + failure.evidence(2000),
             ) from failure
 
-    def _failed(self, each: Running, failure: TrialFailure, waiting: list[Trial], *, is_alone: bool) -> Iterator[Trial]:
+    def _failed(
+        self, runner: Runner, failure: TrialFailure, waiting: list[Trial], *, is_alone: bool
+    ) -> Iterator[Trial]:
         """End a process that failed; yield its trial, unless it may fit alone."""
-        each.live.process.close()
-        if each.live is self._twin:
+        runner.live.process.close()
+        if runner.live is self._twin:
             self._twin = None
-        if each.trial is None:
+        if runner.trial is None:
             return
         if self._may_fit_alone(failure, is_alone=is_alone):
-            waiting.append(each.trial)
+            waiting.append(runner.trial)
         else:
-            yield each.trial.failed(failure)
+            yield runner.trial.failed(failure)
 
     def _may_fit_alone(self, failure: TrialFailure, *, is_alone: bool) -> bool:
         """Return whether a setting that memory did not hold may fit by itself, and make the room for it.
@@ -287,7 +282,7 @@ class Evaluator:
 
     # ---- one pass --------------------------------------------------------------------------------------------
 
-    def _keep(self, done: Pass, running: dict[str, Running]) -> None:
+    def _keep(self, done: Pass, running: dict[str, Runner]) -> None:
         """Add a pass to what is known."""
         self._turns.n_passes += 1
         reference = self.processes.reference
@@ -297,10 +292,10 @@ class Evaluator:
         for key, slices in done.slices.items():
             if key == _REFERENCE:
                 continue
-            each = running[key]
-            each.passes += [self._turns.n_passes] * len(slices)
-            each.slices += slices
-            self._turns.add(each.live.number, each.live.setting, slices, has_trial=each.trial is not None)
+            runner = running[key]
+            runner.passes += [self._turns.n_passes] * len(slices)
+            runner.slices += slices
+            self._turns.add(runner.live.number, runner.live.setting, slices, has_trial=runner.trial is not None)
 
     def _best(self, finished: Sequence[Trial]) -> Trial | None:
         posterior = posterior_means(
@@ -308,44 +303,44 @@ class Evaluator:
         )
         return incumbent(finished, posterior)
 
-    def _is_done(self, each: Running, running: dict[str, Running], best: Trial | None) -> bool:
+    def _is_done(self, runner: Runner, running: dict[str, Runner], best: Trial | None) -> bool:
         """Return whether a process leaves the passes: one without a trial goes with the last that has one."""
-        plan, n = self._plan, each.n_passes
-        is_group = each.trial is not None and each.trial.is_group
+        plan, n = self._plan, runner.n_passes
+        is_group = runner.trial is not None and runner.trial.is_group
         if n < max(self.processes.min_passes, _MIN_GROUP_PASSES if is_group else 1):
             return False
-        if each.live is self._twin:  # what it shows is the noise of all
-            is_known = n >= plan.calibration_passes or each.timed_s >= plan.calibration_s / 2
+        if runner.live is self._twin:  # what it shows is the noise of all
+            is_known = n >= plan.calibration_passes or runner.timed_s >= plan.calibration_s / 2
             return is_known or self._is_time_short()
-        if each.trial is None:
+        if runner.trial is None:
             return False
         longest_s = self.processes.stretch * plan.max_slices_s
-        is_over = n >= plan.max_passes or each.timed_s * (1 + 1 / n) > longest_s
-        each.decision = self._decision(each, running, best)
-        return is_over or self._is_time_short() or each.decision is not RaceDecision.CONTINUE
+        is_over = n >= plan.max_passes or runner.timed_s * (1 + 1 / n) > longest_s
+        runner.decision = self._decision(runner, running, best)
+        return is_over or self._is_time_short() or runner.decision is not RaceDecision.CONTINUE
 
-    def _is_any_proof_due(self, running: Mapping[str, Running]) -> bool:
+    def _is_any_proof_due(self, running: Mapping[str, Runner]) -> bool:
         """Return whether the finals of a trial under way should begin."""
-        now, trials = self.estimates, [each.trial for each in running.values() if each.trial is not None]
+        now, trials = self.estimates, [runner.trial for runner in running.values() if runner.trial is not None]
         if now is None:
             return False
         ran = [trial for trial in trials if trial.eligible and trial.setting in now.settings]
         return any(self._is_proof_due(t, now.between(t.setting, self._space.reference)) for t in ran)
 
-    def _decision(self, each: Running, running: dict[str, Running], best: Trial | None) -> RaceDecision:
+    def _decision(self, runner: Runner, running: dict[str, Runner], best: Trial | None) -> RaceDecision:
         """Return what the race says of a trial, against the best of the finished ones and of those that run."""
-        assert each.trial is not None
+        assert runner.trial is not None
         now, reference = self.estimates, self._space.reference
         assert now is not None  # it has passes
         # Which setting of one process is best is a question of its own, whatever several processes gain.
         others = [other.trial for other in running.values() if other.trial is not None and other.trial.eligible]
-        rivals = [other.setting for other in others if each.trial.is_group or not other.is_group]
-        rivals = [setting for setting in rivals if setting in now.settings and setting != each.trial.setting]
+        rivals = [other.setting for other in others if runner.trial.is_group or not other.is_group]
+        rivals = [setting for setting in rivals if setting in now.settings and setting != runner.trial.setting]
         rivals += [best.setting] if best is not None and best.setting in now.settings else []
         ahead = max(rivals, key=lambda setting: now.between(setting, reference).mean, default=None)
         return decide(
-            now.between(each.trial.setting, reference),
-            None if ahead is None else now.between(each.trial.setting, ahead),
+            now.between(runner.trial.setting, reference),
+            None if ahead is None else now.between(runner.trial.setting, ahead),
             process_sd=self.noise.process_sd,
             max_passes=self._plan.max_passes,
             plan=self._plan.race,
@@ -353,43 +348,43 @@ class Evaluator:
 
     # ---- what comes of a trial -------------------------------------------------------------------------------
 
-    def _finished(self, each: Running) -> Trial:
+    def _finished(self, runner: Runner) -> Trial:
         """Return a trial with what its slices say, and the turns of those that ran along."""
-        trial, reference = each.trial, self.processes.reference
+        trial, reference = runner.trial, self.processes.reference
         assert trial is not None
         assert self.estimates is not None
         own = self.estimates.between(trial.setting, self._space.reference)
         beside = self._turns.take_beside()
-        peak = each.live.process.peak_memory_bytes
+        peak = runner.live.process.peak_memory_bytes
         self.processes.record_memory(trial.setting, peak)
         if reference is not None:
             reference.n_trials += 1
         done = replace(
             trial,
-            process=each.live.number,
+            process=runner.live.number,
             log_ratio=own.mean,
             se=own.se,
             df=own.df,
-            slices=tuple(each.slices),
-            passes=tuple(each.passes),
+            slices=tuple(runner.slices),
+            passes=tuple(runner.passes),
             beside=beside,
-            n_blocks=each.n_passes,
-            timed_s=each.timed_s + sum(s.elapsed_s for turn in beside for s in turn.slices),
-            interruptions=tuple(each.interruptions),
-            facts=each.live.facts.to_dict(),
+            n_blocks=runner.n_passes,
+            timed_s=runner.timed_s + sum(s.elapsed_s for turn in beside for s in turn.slices),
+            interruptions=tuple(runner.interruptions),
+            facts=runner.live.facts.to_dict(),
             reference=0 if reference is None else reference.number,
             alone=self.processes.are_alone,
             peak_memory_bytes=peak,
-            deviation=self._outputs.deviation(trial, each.live.facts),
-            steady=self._turns.is_steady(each.live.number, each.passes),
+            deviation=self.processes.deviation(trial, runner.live.facts),
+            steady=self._turns.is_steady(runner.live.number, runner.passes),
             rounding=own.rounding,
-            pruned=each.decision is RaceDecision.CLEARLY_SLOWER,
+            pruned=runner.decision is RaceDecision.CLEARLY_SLOWER,
         )
         over = self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN
         return replace(done, over_limit=over)
 
-    def _put_back(self, each: Running) -> None:
+    def _put_back(self, runner: Runner) -> None:
         """Keep a process that has left the passes, for other batch sizes."""
-        if each.live is self._twin:
+        if runner.live is self._twin:
             self._twin = None
-        self.processes.put(each.live, keep_for=[])
+        self.processes.put(runner.live, keep_for=[])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tuner.measure.finals import Round
+from tuner.measure.rounds import Round
 from tuner.stats.noise import Noise
 from tuner.study.trials import Trial
 

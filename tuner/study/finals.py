@@ -11,11 +11,10 @@ import numpy as np
 
 from tuner.errors import TunerError
 from tuner.measure import interruption
-from tuner.measure.countdown import Countdown
-from tuner.measure.finals import Contender
+from tuner.measure.budget import GROUP_PRIMARY, PRIMARY, PRIMARY_ROUNDS, Countdown
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
-from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes, required_time_s
-from tuner.measure.rounds import Rounds, in_common
+from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
+from tuner.measure.rounds import Contender, Rounds, in_common
 from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
@@ -32,8 +31,6 @@ from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
-SHARE = 0.5
-"""Of the time budget, at most, is kept for finals."""
 _MIN_GROUP_ROUNDS = 4  # rounds: settings of several processes that there is time for fewer of would stay undecided
 _HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as that, more rounds are worth little
 _MEMORY_MARGIN = 1.1
@@ -41,7 +38,6 @@ _ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
 _EARLY_ROUNDS, _EARLY_PASSES = 4, 2  # before the search is over; one pass says nothing of its scatter
 _MOST_EARLY_ROUNDS = 6  # if they scatter more than expected
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
-_PRIMARY_ROUNDS = 0.8  # of their time that the rounds of who is compared with the default will take, about
 _LEAST_ALPHA = 0.0025  # of a test that takes the place of another
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
@@ -88,8 +84,8 @@ class Finals:
         if len(contenders) < 2:
             return 0.0
         costs = self._costs(contenders)
-        needed_s = required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN) / PRIMARY_TIME
-        return needed_s if self.time.total_s is None else min(needed_s, SHARE * self.time.total_s)
+        needed_s = required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN) / PRIMARY
+        return min(needed_s, self.time.finals_s)
 
     def lived_plan(self) -> FinalsPlan:
         """Return the plan as the processes live: together, or one at a time."""
@@ -103,10 +99,8 @@ class Finals:
 
     def is_decidable(self, group: Setting) -> bool:
         """Return whether there is time for so many rounds of several processes that a verdict is likely."""
-        if self.time.total_s is None:
-            return True
         round_s = self.lived_plan().round_s(self._costs(group_contenders(group, None, self.space)))
-        return min(self.time.left_s(), SHARE * self.time.total_s) >= _MIN_GROUP_ROUNDS * round_s
+        return min(self.time.left_s(), self.time.finals_s) >= _MIN_GROUP_ROUNDS * round_s
 
     # ---- before the search is over ----------------------------------------------------------------------------
 
@@ -266,7 +260,7 @@ class Finals:
             margin=self.plan.margin,
             alpha=ALPHA if begun is None else max(ALPHA - begun.spent, _LEAST_ALPHA),
             # Several processes are asked about for the default's sake, and one process runs beside them anyway.
-            primary_time=1.0 if key == _GROUPS else PRIMARY_TIME,
+            primary_time=GROUP_PRIMARY if key == _GROUPS else PRIMARY,
             leaves_time=key == _GROUPS,
         )
         # Of this run the finals that it holds last are kept.
@@ -294,7 +288,7 @@ class Finals:
             self._costs(contenders),
             left_s=self.time.left_s(),
             resident=self._resident(),
-            primary_time=_PRIMARY_ROUNDS,
+            primary_time=PRIMARY_ROUNDS,
         )
 
     def _keeping(self, tests: Mapping[str, SequentialTest]) -> Callable[[], None]:

@@ -14,13 +14,12 @@ import optuna
 from msgspec import to_builtins
 
 from tuner.errors import BaselineError
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Budget, Countdown, duration_option
 from tuner.measure.planning import noise_floor
 from tuner.space.groups import INSTANCES, is_group, one_of
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.study.attributes import EndReason, Run, stored_noise
-from tuner.study.budget import Budget, duration_option
 from tuner.study.evaluator import Evaluator
 from tuner.study.events import Events
 from tuner.study.finals import Finals, Replicas
@@ -33,7 +32,6 @@ from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, way_out
 
-_OVERRUN, _OVERRUN_S = 0.25, 45.0  # of the time budget, and seconds: what the recommended settings may take beyond it
 _RUN_IT = "run the workload without tftune, with what this setting sets, to see why"
 _GROUP_COST = 2.0  # times what the others of a batch cost, with a setting of several processes among them
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
@@ -140,7 +138,7 @@ class Search:
         if not owed or self._time.total_s is None:
             return
         needed_s = sum(map(self._least_s, owed)) + self._finals.least_s()
-        if self._overruns(needed_s):
+        if self._time.is_overrun_by(needed_s):
             least = duration_option(self._time.elapsed_s() + needed_s)
             start_s, step_s = self._evaluator.processes.start_s, self._evaluator.processes.step_s
             what = f"a step takes {step_s:.1f} s" if 4 * step_s > start_s else f"a process starts in {start_s:.0f} s"
@@ -152,11 +150,6 @@ class Search:
     def _least_s(self, setting: Setting) -> float:
         """Return about how long (s) the shortest trial of a setting takes."""
         return self._evaluator.processes.cost_s(setting, n_passes=self._evaluator.processes.min_passes)
-
-    def _overruns(self, needed_s: float) -> bool:
-        """Return whether what takes so long (s) would overrun the time budget by more than it may."""
-        total_s = self._time.total_s
-        return total_s is not None and self._time.is_short_of(needed_s - max(_OVERRUN * total_s, _OVERRUN_S))
 
     def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials that come next, none if the search is over.
@@ -290,7 +283,7 @@ class Search:
             cost_s = (n_asked + 1) * self._least_s(proposal.setting)
             # Where the default may not be chosen, another has to be measured that may.
             is_enough = self._history.incumbent() is not None or any(each.eligible for each in requested)
-            if is_enough and self._overruns(cost_s + self._finals.least_s()):
+            if is_enough and self._time.is_overrun_by(cost_s + self._finals.least_s()):
                 self._end = EndReason.TIME, "the remaining time is needed for the finals of two settings"
                 return True
             return False

@@ -1,4 +1,9 @@
-"""The live processes of a search: the reference, and those of the settings that are measured beside it."""
+"""The live processes of a search: the reference, and those of the settings that are measured beside it.
+
+Some are kept to measure other batch sizes with the same threads. A change of the batch size needs no new process: a
+loaded model is given other inputs, warms up, and is timed. What starting and loading cost is paid once for all batch
+sizes of a thread setting.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure.agreement import outputs_differ
+from tuner.measure import agreement
 from tuner.measure.passes import Live
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.plan import EvaluatorPlan
-from tuner.study.pool import LiveProcess, ProcessPool
 from tuner.study.trials import Trial
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
 from tuner.trial.outcome import RUN_IT, ReadyReport, Status, TrialFailure, way_out
@@ -28,6 +32,23 @@ _LONGER_ALONE = 2.0  # are their slices, as they take so much longer to start
 _USUAL_PASSES = 2  # of a trial, for what it is expected to cost
 
 
+@dataclass(slots=True, kw_only=True)
+class LiveProcess(Live):
+    """A warm and paused process: its number in the study, the setting that it has now, and what it told."""
+
+    number: int
+    setting: Setting
+    facts: ReadyReport
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Let it go on with another batch size; raises TrialFailure."""
+        self.process.resume()
+        self.facts = self.process.set_batch_size(batch_size)
+        self.process.pause()
+        self.setting = self.setting.with_values(batch_size=batch_size)
+        self.usual_s = [self.facts.step_s]
+
+
 class Processes:
     """Starts processes as memory allows, keeps them, and knows the one that is the reference."""
 
@@ -35,8 +56,11 @@ class Processes:
         self._space = space
         self._launcher = launcher
         self._plan = plan
-        self._pool = ProcessPool(plan.n_live if plan.limits.memory_bytes is None else 0)
+        self._n_kept = plan.n_live if plan.limits.memory_bytes is None else 0
+        self._kept: dict[Setting, LiveProcess] = {}
+        """Those that wait, by what their settings have in common; the one that was used longest ago is first."""
         self._are_alone = False
+        self._are_random = False  # whether two processes of the default compute different outputs
         self._n_references = 0
         self._n_processes = 0
         self._memory_bytes = 0
@@ -64,11 +88,11 @@ class Processes:
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""
-        return setting in self._pool
+        return self.key(setting) in self._kept
 
     def key(self, setting: Setting) -> Setting:
         """Return what settings that can run in one process have in common."""
-        return self._pool.key(setting)
+        return setting.without("batch_size") if self._n_kept else setting
 
     def n_startable(self, n_wanted: int) -> int:
         """Return how many trials may be started at once, of `n_wanted` wanted, by the memory that is left."""
@@ -78,7 +102,7 @@ class Processes:
         if free is None or not self._memory_bytes:
             return n_wanted
         trial_bytes = self._size(self._space.reference) * self._memory_bytes
-        n_more = int(free / (_MEMORY_MARGIN * trial_bytes)) + len(list(self._pool))
+        n_more = int(free / (_MEMORY_MARGIN * trial_bytes)) + len(self._kept)
         return max(1, min(n_wanted, n_more))
 
     def fits(self, n: int = 1) -> bool:
@@ -112,11 +136,11 @@ class Processes:
         numbers = [number for trial in finished for number in (trial.process, *(turn.process for turn in trial.turns))]
         self._n_processes = max(numbers, default=0)
 
-    def begin(self) -> tuple[LiveProcess | None, bool]:
+    def begin(self) -> LiveProcess | None:
         """Start two processes of the default: one is the reference, the other is returned.
 
-        Return also whether they compute different outputs. Without memory for two, processes live one at a time from
-        now on. The second is None if it failed for another reason. Raises BaselineError.
+        Without memory for two, processes live one at a time from now on. None if the second failed for another reason.
+        Raises BaselineError.
         """
         default = self._space.reference
         free = self._plan.free_memory_bytes()
@@ -134,12 +158,10 @@ class Processes:
             else:
                 twin = others[0]
             if twin.facts is None:
-                return None, False
+                return None
             assert first.facts is not None  # it is the reference
-            return (
-                self.launch_new(twin.setting, twin.process, twin.facts),
-                outputs_differ(first.facts.sample, twin.facts.sample),
-            )
+            self._are_random = agreement.outputs_differ(first.facts.sample, twin.facts.sample)
+            return self.launch_new(twin.setting, twin.process, twin.facts)
         except BaseException:
             for other in others:
                 other.process.close()
@@ -193,14 +215,14 @@ class Processes:
         Return the failures of those that did not start, by their setting. Raises BaselineError where there is no
         reference.
         """
-        first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
-        settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
+        first_of = {self.key(setting): setting for setting in reversed(wanted)}
+        settings = sorted((s for s in first_of.values() if s not in self), key=wanted.index)
         reference = self.reference
         due = reference is None or (reference.n_trials >= self._plan.max_trials_per_reference and not self.are_alone)
         if not due and not settings:
             return {}
         if not self.fits(self._n_processes_of(settings, due=due)):
-            self._pool.close()
+            self.end_waiting()
         too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
         settings = [each for each in settings if each not in too_large]
         if not due and not settings:
@@ -234,7 +256,9 @@ class Processes:
         self._n_processes += 1
         if self.are_alone and not isinstance(process, Restarting):
             process = self._restarting(setting, process)
-        return LiveProcess(number=self._n_processes, setting=setting, process=process, facts=facts)
+        return LiveProcess(
+            number=self._n_processes, setting=setting, process=process, usual_s=[facts.step_s], facts=facts
+        )
 
     def _restarting(self, setting: Setting, live: Process | None = None) -> Restarting:
         """Return the processes of a setting that live one at a time, of which one may be there."""
@@ -242,16 +266,28 @@ class Processes:
 
     def take(self, setting: Setting) -> LiveProcess | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
-        return self._pool.take(setting)
+        return self._kept.pop(self.key(setting), None)
 
     def put(self, live: LiveProcess, *, keep_for: Sequence[Setting]) -> None:
-        """Keep a process, as long as there is room; those of the settings `keep_for` stay."""
-        self._pool.put(live, keep_for=keep_for)
+        """Keep a process; where there is no room, those that were used longest ago end.
+
+        Those of the settings `keep_for` stay. If each setting has a process of its own, it stays until it was measured.
+        """
+        earlier = self._kept.pop(self.key(live.setting), None)
+        if earlier is not None and earlier is not live:
+            earlier.process.close()
+        self._kept[self.key(live.setting)] = live
+        staying = {self.key(setting) for setting in keep_for}
+        for key in [each for each in self._kept if each not in staying]:
+            if len(self._kept) <= self._n_kept:
+                break
+            self._kept.pop(key).process.close()
 
     def end_waiting(self) -> bool:
         """End all processes but the reference, and return whether there were any."""
-        had_some = bool(list(self._pool))
-        self._pool.close()
+        had_some = bool(self._kept)
+        while self._kept:
+            self._kept.popitem()[1].process.close()
         return had_some
 
     def set_reference(self, start: StartResult) -> None:
@@ -269,8 +305,8 @@ class Processes:
         self.reference.process.close()
         default = self._space.reference
         self.reference = replace(self.reference, process=self._restarting(default))
-        self._pool.close()
-        self._pool, self._are_alone = ProcessPool(0), True
+        self.end_waiting()
+        self._n_kept, self._are_alone = 0, True
         return self._restarting(default)
 
     def lose_reference(self) -> None:
@@ -281,8 +317,39 @@ class Processes:
 
     def close(self) -> None:
         """End all of them."""
-        self._pool.close()
+        self.end_waiting()
         self.lose_reference()
+
+    # ---- what they compute -------------------------------------------------------------------------------------
+
+    def refused(self, trial: Trial, facts: ReadyReport) -> Trial | None:
+        """Return a trial whose outputs are not those of the reference as an invalid one, None if they are."""
+        off, reference = self.deviation(trial, facts), self.reference
+        if off is not None and off > agreement.TOLERANCE:
+            sample = None if reference is None else reference.sample
+            differ = f"its outputs differ from the reference's by {100 * off:.3g} %"
+            message = agreement.moved_text(sample, facts.sample, than="the reference's") or differ
+            return replace(trial, status=Status.INVALID, message=message, deviation=off)
+        strange = None if reference is None else agreement.only_not_finite(facts.not_finite, reference.not_finite)
+        if strange is not None:
+            message = f"{strange}, and the reference's are finite"
+            return replace(trial, status=Status.INVALID, message=message, deviation=off)
+        return None
+
+    def deviation(self, trial: Trial, facts: ReadyReport) -> float | None:
+        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing.
+
+        Of a setting that changes numerics the first item is compared all the same: how much it does is to be told.
+        """
+        is_other = trial.setting.batch_size != self._space.reference.batch_size
+        if self.reference is None or self._are_random or (is_other and not self._changes_numerics(trial.setting)):
+            return None
+        return agreement.deviation(self.reference.sample, facts.sample)
+
+    def _changes_numerics(self, setting: Setting) -> bool:
+        """Return whether a setting computes in another precision than the default."""
+        knobs, default = self._space.catalogue.knobs, self._space.reference
+        return any(knobs[name].changes_numerics and value != default[name] for name, value in setting.items)
 
 
 def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
@@ -292,23 +359,20 @@ def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reference:
+class Reference(Live):
     """The live process that is in every pass: the framework's default, at the default batch size.
 
     It is renewed every few trials, as processes of one setting differ, and a single one would bias all trials alike.
     Where memory does not hold two processes, it ends after each turn, and another starts for the next one
-    (`tuner.trial.restarting`). `step_s` is about how long a step of it takes, `sample` what it computes.
+    (`tuner.trial.restarting`). `sample` is what it computes.
     `number` counts references, `process_number` all processes of a study.
     """
 
-    process: Process
     number: int
     process_number: int
-    step_s: float
     sample: dict[str, Any] | None = None
     not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
     n_trials: int = 0
-    timed: Live | None = None
 
 
 def reference_from(start: StartResult, number: int, process_number: int) -> Reference:
@@ -324,7 +388,7 @@ def reference_from(start: StartResult, number: int, process_number: int) -> Refe
         process=start.process,
         number=number,
         process_number=process_number,
-        step_s=start.facts.step_s,
+        usual_s=[start.facts.step_s],
         sample=start.facts.sample,
         not_finite=start.facts.not_finite,
     )

@@ -32,7 +32,6 @@ from tuner.stats import gp
 from tuner.stats.estimate import Array
 from tuner.study.attributes import Attributes
 from tuner.study.lattice import Encoding, Indices, Lattice, thinned
-from tuner.study.pool import without_batch_size
 from tuner.study.record import distributions, pending_of, trials_of
 from tuner.study.surrogate import PriorMean, fit, fit_with_pending
 from tuner.study.trials import Trial
@@ -159,7 +158,7 @@ class LatticeSampler(BaseSampler):
             free &= np.array([point.batch_size < limit for point in points])
         apart = free
         if pending:  # who shares a process with a trial under way would wait for it
-            busy = {without_batch_size(each) for each in pending}
+            busy = {each.without("batch_size") for each in pending}
             apart = free & np.array([threads not in busy for threads in self._threads(points)])
             apart = apart if apart.any() else free
         left = np.flatnonzero(free)
@@ -200,7 +199,7 @@ class LatticeSampler(BaseSampler):
     def _threads(self, points: Sequence[Setting]) -> Sequence[Setting]:
         """Return what each point needs a process of its own for: all but its batch size."""
         if self._points_threads is None:
-            self._points_threads = [without_batch_size(point) for point in points]
+            self._points_threads = [point.without("batch_size") for point in points]
         return self._points_threads
 
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:

@@ -16,8 +16,7 @@ from tuner.measure.pair import Pair
 from tuner.measure.passes import PassEstimates, Turn
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice, Status, TrialFailure
+from tuner.trial.outcome import Slice, Status, TrialFailure, energy_of
 
 GROUP = "group"
 

@@ -10,22 +10,21 @@ from dataclasses import dataclass, field, replace
 from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective, Waking
 from tuner.measure.pair import Pair, blocks_of
-from tuner.measure.passes import Live, PassEstimates, Turn, estimate_passes, log_rate
+from tuner.measure.passes import PassEstimates, Turn, estimate_passes, log_rate
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_DF, Noise, components, of_new_processes
 from tuner.stats.steady import first_block_deviates
-from tuner.study.pool import LiveProcess
+from tuner.study.processes import LiveProcess
 from tuner.study.race import RaceDecision
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Slice
 
 
 @dataclass(slots=True, kw_only=True)
-class Running:
+class Runner:
     """A live process in the passes of a batch. One without a `trial` runs along: the incumbent's, or the twin."""
 
     live: LiveProcess
-    timed: Live
     trial: Trial | None = None
     decision: RaceDecision = RaceDecision.CONTINUE
     slices: list[Slice] = field(default_factory=list)
@@ -33,10 +32,9 @@ class Running:
     """The pass of each slice."""
     interruptions: list[Interruption] = field(default_factory=list)
 
-    @classmethod
-    def along(cls, live: LiveProcess) -> Running:
-        """Return a live process that runs along."""
-        return cls(live=live, timed=Live(process=live.process, usual_s=[live.facts.step_s]))
+    def __post_init__(self) -> None:
+        """Forget what steps took in another batch."""
+        self.live.usual_s = [self.live.facts.step_s]
 
     @property
     def n_passes(self) -> int:

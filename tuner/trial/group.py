@@ -18,8 +18,17 @@ from typing import Any, Protocol, TypeVar
 from tuner.child.callers import MAX_STEP_TIMES
 from tuner.space.deployment import Deployment
 from tuner.trial.launcher import Process
-from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure, combined, lockstep
+from tuner.trial.outcome import (
+    EnergyMeter,
+    ExitStatus,
+    ReadyReport,
+    Slice,
+    TrialFailure,
+    combined,
+    lockstep,
+    metered,
+    no_meter,
+)
 
 T = TypeVar("T")
 

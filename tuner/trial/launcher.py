@@ -20,8 +20,7 @@ from tuner.machine.cpulist import format_list
 from tuner.machine.topology import read_mask
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.meter import EnergyMeter, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
+from tuner.trial.outcome import EnergyMeter, ExitStatus, ReadyReport, Slice, TrialFailure, no_meter
 from tuner.workload.workload import Workload
 
 _LONGEST_WAIT_S = 30.0  # for any of several processes: then for the first, which knows its deadline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
@@ -270,6 +270,32 @@ def _responses(slices: Sequence[Slice]) -> Slice:
         step_s=tuple(second for each in slices for second in each.latency_samples_s),
         window_s=max(each.window_s or 0.0 for each in slices),
     )
+
+
+EnergyMeter = Callable[[], float | None]
+"""Tells how much energy (J) a device has taken since some beginning; None where that cannot be read."""
+
+
+def no_meter() -> None:
+    """Return nothing: there is no meter."""
+    return
+
+
+def metered(slice_: Slice, before_j: float | None, after_j: float | None) -> Slice:
+    """Return a slice with what the device took between two readings, with what runs beside and what it takes when idle.
+
+    Nothing is said where one of them is missing, or where the counter began again meanwhile.
+    """
+    if before_j is None or after_j is None or after_j < before_j:
+        return slice_
+    return replace(slice_, energy_j=after_j - before_j)
+
+
+def energy_of(slices: Sequence[Slice]) -> tuple[float | None, float]:
+    """Return the energy (J) and the duration (s) of slices; None where there is none, or one was not metered."""
+    joules = [each.energy_j for each in slices if each.energy_j is not None]
+    seconds = sum(each.elapsed_s for each in slices)
+    return (sum(joules) if joules and len(joules) == len(slices) else None), seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,17 @@ from tuner.errors import TunerError
 from tuner.machine.cgroup import oom_kills
 from tuner.machine.exits import ended_text
 from tuner.paths import CHILD, boot_arguments
-from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import KERNELS_MEMORY, ExitStatus, ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.outcome import (
+    KERNELS_MEMORY,
+    EnergyMeter,
+    ExitStatus,
+    ReadyReport,
+    Slice,
+    Status,
+    TrialFailure,
+    metered,
+    no_meter,
+)
 
 _LOG_BYTES = 16_384
 _GUARD_TIMEOUT_S = 10.0

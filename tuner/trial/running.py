@@ -6,7 +6,9 @@ it is slower than a run.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shlex
 import statistics
 import subprocess
@@ -15,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.child.guard import descendants, stat_fields
 from tuner.child.inputs import shortened
 from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
-from tuner.machine.affinity import cpus_in_use
 from tuner.machine.cpulist import parse_list
 from tuner.machine.exits import last_words, remedy_in
 from tuner.machine.openmp import asks_to_bind
@@ -26,8 +28,17 @@ from tuner.machine.topology import read_mask
 from tuner.space.auditing import moved_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.meter import EnergyMeter, metered, no_meter
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure, way_out
+from tuner.trial.outcome import (
+    EnergyMeter,
+    ExitStatus,
+    ReadyReport,
+    Slice,
+    Status,
+    TrialFailure,
+    metered,
+    no_meter,
+    way_out,
+)
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
 from tuner.workload.digits import may_be_thousands, resolution_of
@@ -41,6 +52,7 @@ _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.Ou
 _REPEATS = 2  # of a run that fails, once another has succeeded: what fails more often does so under its setting
 _SHORT_S = 10.0  # of the very first run: whoever waits for a long one wants to know at once that it fails
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
+_BUSY = 0.1  # of the CPU time of the busiest process: a shell, or `tee`, only waits beside it
 
 
 @dataclass(kw_only=True)
@@ -258,3 +270,27 @@ class CommandProcess:
         if self._running is not None:
             self._running.close()
         return self._exit
+
+
+def cpus_in_use(root: int) -> frozenset[int]:
+    """Return the CPUs that the busy processes below `root` may run on; none before one has used any CPU time.
+
+    A program may pin itself, and does not tell whoever started it.
+    """
+    used = {pid: _clock_ticks(pid) for pid in descendants(root)}
+    least = max(1.0, _BUSY * max(used.values(), default=0))
+    cpus: set[int] = set()
+    for pid in (pid for pid, ticks in used.items() if ticks >= least):
+        with contextlib.suppress(OSError):  # it may end in between, and its threads too
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                cpus |= os.sched_getaffinity(int(task.name))
+    return frozenset(cpus)
+
+
+def _clock_ticks(pid: int) -> int:
+    """Return the CPU time of a process in the kernel's ticks; 0 if it has ended."""
+    try:
+        user, system = stat_fields(pid)[11:13]
+    except OSError:
+        return 0
+    return int(user) + int(system)

@@ -34,7 +34,7 @@ from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
-from tuner.workload import reads
+from tuner.workload import dependencies
 from tuner.workload.constants import Computed, constants
 from tuner.workload.effects import bound_names
 
@@ -240,7 +240,7 @@ def fingerprint(path: Path, values: Iterable[object] = ()) -> str:
         except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
             continue
         trees.append((file, tree))
-        folders |= dict.fromkeys(reads.module_folders(file, tree))
+        folders |= dict.fromkeys(dependencies.module_folders(file, tree))
         for level, module in _imported(tree):
             # A relative import begins at the file's own folder, any other at the workload's.
             for root in [file.parents[level - 1]] if level else folders:
@@ -249,7 +249,7 @@ def fingerprint(path: Path, values: Iterable[object] = ()) -> str:
     mark = hashlib.sha256()
     for file in sorted(texts):
         mark.update(b"\0" + texts[file])
-    mark.update(reads.mark_of(trees, [each for each in values if isinstance(each, str)]))
+    mark.update(dependencies.mark_of(trees, [each for each in values if isinstance(each, str)]))
     return mark.hexdigest()
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.child import given
 from tuner.child.shapes import BATCH
+from tuner.child.user_inputs import truth, whole
 from tuner.errors import BadInputError, unknown_name
 from tuner.workload.pyfile import INFERENCE
 
@@ -106,7 +106,7 @@ def parameters(texts: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, A
             raise unknown_name("parameter", name, list(defaults))
         kind = type(defaults[name])
         try:
-            values[name] = given.truth(text) if kind is bool else given.whole(text) if kind is int else kind(text)
+            values[name] = truth(text) if kind is bool else whole(text) if kind is int else kind(text)
         except (ValueError, KeyError, OverflowError):
             words = {bool: "true or false", int: "a whole number", float: "a number"}
             raise BadInputError(f"--param {name} is '{text}'", f"expected {words[kind]}") from None

@@ -19,8 +19,8 @@ from tuner.workload import formats, pyfile
 from tuner.workload import spec as options
 from tuner.workload.command import Command, command
 from tuner.workload.contents import contents, loaded_first, text_of, value_digest
+from tuner.workload.dependencies import variables_in
 from tuner.workload.pyfile import INFERENCE, PythonFile
-from tuner.workload.reads import variables_in
 from tuner.workload.spec import WorkloadSpec
 
 _JOINED = "+"

@@ -198,6 +198,13 @@ class TensorFlow(framework.Framework):
         "TF_NUM_INTEROP_THREADS": "tf.config.threading.set_inter_op_parallelism_threads({})",
         "TF_NUM_INTRAOP_THREADS": "tf.config.threading.set_intra_op_parallelism_threads({})",
     }
+    executor = framework.ExecutorKnobs(
+        slots="inter_op",
+        threads="intra_op",
+        team="omp_num_threads",
+        blocktime="kmp_blocktime",
+        binding="kmp_affinity",
+    )
     tells_steps = True
     scrubbed_prefixes = FOREIGN
     # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.

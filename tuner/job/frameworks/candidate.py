@@ -20,8 +20,8 @@ from tuner.identity import digest
 from tuner.job.job import Job
 from tuner.job.parsed import interpreter
 from tuner.measure.agreement import TOLERANCE
-from tuner.measure.finals import Contender
 from tuner.measure.measurement import Measurement
+from tuner.measure.rounds import Contender
 from tuner.result.frameworks import Kind, TunedResult
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting

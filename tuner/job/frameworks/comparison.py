@@ -30,11 +30,10 @@ from tuner.job.request import KEEP, MAY_CHANGE, NUMERICS, FrameworksRequest, Sea
 from tuner.job.servers import free_memory_bytes
 from tuner.machine.conditions import Watch
 from tuner.measure.agreement import spread
-from tuner.measure.countdown import Countdown
+from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.measurement import Measurement
 from tuner.result.frameworks import COMPLETE, AbsentResult, Kind
 from tuner.space.batches import parse_sizes
-from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
 from tuner.study.subject import workload_facts
 from tuner.trial.audit import Seen

@@ -11,13 +11,13 @@ from tuner.job.frameworks.preparation import loading_s
 from tuner.job.frameworks.result import bests
 from tuner.job.frameworks.scan import Schedule, answering
 from tuner.job.servers import parallel_starts
-from tuner.measure.finals import Contender, Round, failures, log_rates, merged, replicates
+from tuner.measure.budget import LEAST_FINALS, MOST_FINALS
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.rounds import Rounds
+from tuner.measure.rates import failures, log_rates
+from tuner.measure.rounds import Contender, Round, Rounds, merged, replicates
 from tuner.stats.moderation import half_widths
 
-_LEAST_SHARE, _MOST_SHARE = 0.25, 0.55  # of the time that is left, whatever loading and the scan need
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
@@ -73,8 +73,8 @@ def finals_share(comparison: Comparison, rounds: Sequence[Round], time_s: float)
     """Return which share of the time (s) loading and the scan of what comes first do not need, within its limits."""
     loads_s = loading_s(comparison)
     schedule = Schedule(comparison, rounds, answering(comparison, rounds))
-    needed_s = loads_s + schedule.scan_s((1 - _LEAST_SHARE) * time_s - loads_s)
-    return min(max(1 - needed_s / max(time_s, 1.0), _LEAST_SHARE), _MOST_SHARE)
+    needed_s = loads_s + schedule.scan_s((1 - LEAST_FINALS) * time_s - loads_s)
+    return min(max(1 - needed_s / max(time_s, 1.0), LEAST_FINALS), MOST_FINALS)
 
 
 def _n_rounds(rounds: Sequence[Round], contender: Contender) -> int:

@@ -15,8 +15,9 @@ from tuner.job.nested import run_search
 from tuner.job.request import SearchRequest
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.agreement import Sample
-from tuner.measure.finals import Contender
+from tuner.measure.budget import SEARCHES
 from tuner.measure.measurement import Measurement, checked_measurement
+from tuner.measure.rounds import Contender
 from tuner.result.frameworks import OUT_OF_TIME, Kind, TunedResult
 from tuner.result.study import StudyResult
 from tuner.stats.equivalence import VerdictCode
@@ -24,7 +25,6 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
 _LEAST_SEARCH_S = 10.0
-_SHARE = 0.2  # of the time that is left, for all searches
 _LONGER = 2.0  # a search is done once more where there is so much more time for it than it had
 _N_STARTS = 3  # of processes, one after the other, that a search cannot do without: reference, baselines, finals
 _N_LOADS = 2  # cold and warm starts of each framework
@@ -70,7 +70,7 @@ def tune(comparison: Comparison) -> None:
 
     Raises KeyboardInterrupt where a search was interrupted.
     """
-    share_s = _SHARE * comparison.time.left_s()
+    share_s = SEARCHES * comparison.time.left_s()
     waiting = [each for each in comparison.running() if _is_short(each, share_s / len(comparison.running()))]
     # Whoever searches alone, as it came later, has no more time than the others had.
     search_s = max(_LEAST_SEARCH_S, share_s / len(comparison.running()))

@@ -26,9 +26,10 @@ from tuner.job.frameworks.candidate import Candidate
 from tuner.job.frameworks.store import Loading
 from tuner.machine.conditions import Conditions
 from tuner.measure.agreement import TELLING_SPREAD
-from tuner.measure.finals import Round, failures, log_rates, memory_of
 from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
+from tuner.measure.rates import failures, log_rates, memory_of
+from tuner.measure.rounds import Round
 from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
 from tuner.result.evidence import round_warnings
 from tuner.result.frameworks import (
@@ -46,8 +47,7 @@ from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import samples_needed
 from tuner.study.subject import Subject
-from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice, Status
+from tuner.trial.outcome import Slice, Status, energy_of
 
 _ALPHA = 0.05
 _MIN_ROUNDS = 4  # of which the scatter between processes is taken rather than assumed

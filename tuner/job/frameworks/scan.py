@@ -20,10 +20,11 @@ from tuner.job.frameworks.comparison import Comparison
 from tuner.job.frameworks.preparation import measurement_of
 from tuner.job.servers import parallel_starts
 from tuner.measure.agreement import Sample
-from tuner.measure.finals import Contender, Round, log_rates
 from tuner.measure.interruption import step_s
 from tuner.measure.measurement import MAX_ANCHOR_S, MAX_PASS_S, Measurement, MeasurementPlan, measure_together
 from tuner.measure.objective import Objective
+from tuner.measure.rates import log_rates
+from tuner.measure.rounds import Contender, Round
 from tuner.result.frameworks import OUT_OF_TIME, Kind
 from tuner.stats.estimate import paired
 from tuner.stats.tail import samples_needed

@@ -18,8 +18,8 @@ from tuner.identity import digest
 from tuner.job.frameworks.candidate import Candidate, Failure, PreparedVariant
 from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
-from tuner.measure.finals import Round
 from tuner.measure.measurement import Measurement
+from tuner.measure.rounds import Round
 from tuner.result.frameworks import INTERRUPTED, Kind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage

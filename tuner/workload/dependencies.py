@@ -1,4 +1,4 @@
-"""What a workload file reads besides its own text: files, variables of the environment and modules of other folders.
+"""What a workload file depends on besides its own text: files, variables, and modules of other folders.
 
 They are found in its syntax tree, without running it: files by the paths that stand there and exist, variables by their
 names, however the code asks for them. What is worked out, such as a path with a number in its middle, is not seen.
