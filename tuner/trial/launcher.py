@@ -20,6 +20,7 @@ from tuner.machine.cpulist import format_list
 from tuner.machine.topology import read_mask
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.trial.load import Load, Served
 from tuner.trial.outcome import EnergyMeter, ExitStatus, ReadyReport, Slice, TrialFailure, no_meter
 from tuner.workload.workload import Workload
 
@@ -54,6 +55,13 @@ class Process(Protocol):
 
     def close(self) -> ExitStatus:
         """End the process and everything it started; may be called twice."""
+
+
+class Worker(Process, Protocol):
+    """A live process, or a group of them, that can answer requests: a worker of ours."""
+
+    def load(self, load: Load) -> Served:
+        """Answer requests at random times; raises TrialFailure."""
 
 
 class Launcher(Protocol):
@@ -145,6 +153,13 @@ class StartResult:
     process: Process
     facts: ReadyReport | None = None
     failure: TrialFailure | None = None
+
+
+class WorkerLauncher(Launcher, Protocol):
+    """Makes processes that can answer requests."""
+
+    def launch(self, setting: Setting, deployment: Deployment) -> Worker:
+        """Start them; they are not ready yet."""
 
 
 def start_together(

@@ -23,6 +23,7 @@ from tuner.errors import TunerError
 from tuner.machine.cgroup import oom_kills
 from tuner.machine.exits import ended_text
 from tuner.paths import CHILD, boot_arguments
+from tuner.trial.load import Load, Served
 from tuner.trial.outcome import (
     KERNELS_MEMORY,
     EnergyMeter,
@@ -210,6 +211,20 @@ class ChildProcess:
             self._audit(self._facts)
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
+
+    def load(self, load: Load) -> Served:
+        """Let it answer requests, and return what came of them; of a load of no time it only gets ready for it."""
+        self.start_load(load)
+        return self.end_load(load)
+
+    def start_load(self, load: Load) -> None:
+        """Let it answer requests."""
+        self._command({"load": load.request()})
+
+    def end_load(self, load: Load) -> Served:
+        """Sleep until the report of a load comes."""
+        self.report("timed")
+        return Served.from_report(load, self.report("load"))
 
     def operators(self, n_steps: int, batch_size: int) -> dict[str, Any]:
         """Return what each operator of so many steps took, and what the framework reaches on large ones.
