@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import pytest
 import sqlalchemy
 from msgspec import to_builtins
 
 from tests.frameworks import subject
+from tuner.child import arrivals
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.identity import digest
 from tuner.measure.budget import Budget
@@ -169,6 +171,18 @@ def finished(
     storage = open_storage(f"sqlite:///{folder}/t.db", create=False)
     assert storage is not None
     return Record(optuna.load_study(study_name="made", storage=storage)), pickle.loads((made / "log").read_bytes())
+
+
+class Clock:
+    """Time of requests at random times, that passes only where somebody sleeps or computes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(arrivals, "CLOCK", lambda: self.now_s)
+        monkeypatch.setattr(arrivals.time, "sleep", self.spend)
+
+    def spend(self, seconds: float) -> None:
+        self.now_s += seconds
 
 
 def noisy(**changes: object) -> ScriptedLauncher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import statistics
 import threading
 import time
@@ -15,8 +16,9 @@ import pytest
 
 from tests.conftest import Call, setting
 from tests.frameworks import deployed, load
+from tests.scripted import Clock
 from tuner.child import arrivals
-from tuner.child.arrivals import Arrivals
+from tuner.child.arrivals import Arrivals, due_times
 from tuner.child.callers import Callers
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
@@ -33,18 +35,6 @@ from tuner.trial.outcome import Slice, combined
 from tuner.workload.spec import WorkloadSpec
 
 
-class Clock:
-    """Time that passes only where somebody sleeps or computes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 0.0
-        monkeypatch.setattr(arrivals, "CLOCK", lambda: self.now_s)
-        monkeypatch.setattr(arrivals.time, "sleep", self.spend)
-
-    def spend(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 def requests(rate: float, step: object, *, seed: int = 0, n: int = 1) -> Arrivals:
     return Arrivals(Callers([step] * n, lambda: None), rate, seed)  # type: ignore[list-item]
 
@@ -53,7 +43,7 @@ def requests(rate: float, step: object, *, seed: int = 0, n: int = 1) -> Arrival
 
 
 def test_due_times_are_a_poisson_process() -> None:
-    due_s = requests(50.0, dict).due_times(400.0, 0.0)
+    due_s = due_times(random.Random(0), 50.0, 400.0)
     gaps = np.diff([0.0, *due_s])
     assert len(due_s) == pytest.approx(20_000, rel=0.03)
     assert gaps.mean() == pytest.approx(0.02, rel=0.03)
@@ -62,14 +52,14 @@ def test_due_times_are_a_poisson_process() -> None:
 
 
 def test_equal_seeds_give_equal_times_and_others_do_not() -> None:
-    first, again, other = (requests(5.0, dict, seed=seed).due_times(10.0, 0.0) for seed in (1, 1, 2))
+    first, again, other = (due_times(random.Random(seed), 5.0, 10.0) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
 def test_there_is_always_one_that_counts() -> None:
     for seed in range(50):
-        due_s = requests(0.01, dict, seed=seed).due_times(2.0, 0.4)
+        due_s = due_times(random.Random(seed), 0.01, 2.0)
         assert due_s[-1] >= 0.4
         assert sum(each >= 0.4 for each in due_s) == 1 or due_s[-1] < 2.0
 

@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from rich.console import Console
 
 from tests.command_line import ROOT, tftune, tftune_here
 from tests.frameworks import read_space
@@ -21,6 +23,7 @@ from tuner.cli import command_names
 from tuner.errors import BadInputError, BaselineError, FindingError, MachineBusyError, TunerError
 from tuner.machine.host import Machine
 from tuner.paths import storage_url
+from tuner.report.layout import table
 from tuner.study.database import cannot_open, shown
 from tuner.study.storage import check_storage
 from tuner.workload.workload import load, names
@@ -351,6 +354,13 @@ def test_names_stay_in_one_piece_on_a_narrow_screen(columns: int, tmp_path: Path
     assert max(map(len, lines)) <= columns
     assert {line.split()[0] for line in lines if line and line[0] != " "} >= set(names())
     assert "DenseNet-201" in done.stdout  # a word of a description
+
+
+def test_the_heading_of_a_narrow_table_is_one_line() -> None:
+    rows, console = table("knob", title="search space 'cpu': 2 settings"), Console(file=StringIO(), width=100)
+    rows.add_row("intra_op")
+    console.print(rows)
+    assert console.file.getvalue().splitlines()[0] == "search space 'cpu': 2 settings"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", ["env"])

@@ -55,7 +55,7 @@ Builds = Mapping[str, list[Any]]
 @pytest.fixture
 def builds(stock: TensorFlowBuild, openmp: TensorFlowBuild, onnx: OnnxRuntimeBuild, ov: OpenVinoBuild) -> Builds:
     """Builds of each framework, as their probes see them."""
-    numpy = importlib.import_module("tftune_numpy.framework").Build(id="numpy", python="3.11.7", version="2.4.6")
+    numpy = importlib.import_module("tftune_numpy.framework").NumPyBuild(id="numpy", python="3.11.7", numpy="2.4.6")
     return {
         "tensorflow": [stock, openmp],
         "onnxruntime": [onnx],

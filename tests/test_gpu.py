@@ -55,7 +55,7 @@ from tuner.space.space import Space, resolve
 from tuner.space.term import EIGEN, Scale
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
-from tuner.study.contenders import contenders
+from tuner.study.contenders import contenders_of
 from tuner.study.record import Record
 from tuner.study.sampler import too_large_batch
 from tuner.study.storage import open_storage
@@ -343,7 +343,7 @@ def test_the_winner_at_another_batch_stands_beside_the_default_at_that_batch() -
     """What guides say of CPUs is no baseline of a GPU, and does not stand again either."""
     space = gpu_space()
     best = space.reference.with_values(batch_size=128)
-    names = {name for contender in contenders(best, space) for name in contender.names}
+    names = {name for contender in contenders_of(best, space) for name in contender.names}
     assert names == {"incumbent", "tf-default@same-batch", *space.baselines}
 
 

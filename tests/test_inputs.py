@@ -21,7 +21,7 @@ from tuner.space.setting import Setting
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload import spec as options
-from tuner.workload.feed import facts_of, line, made_otherwise
+from tuner.workload.feed import facts_of, inputs_text, made_otherwise
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import find
 
@@ -558,7 +558,7 @@ def test_another_file_is_another_workload(tmp_path: Path, monkeypatch: pytest.Mo
 def test_inputs_are_listed_in_a_line_and_doubtful_ones_warned_of() -> None:
     lengths, text = model_input("lengths", "int64", [None]), model_input("text", "string", [None])
     facts = facts_of(described(FEATURES, lengths, text))
-    assert line(facts) == (
+    assert inputs_text(facts) == (
         "features float32 (batch, 400, 80) in [0, 1), lengths int64 (batch) = 400, "
         "text string (batch) = text of 40 words"
     )
@@ -571,8 +571,8 @@ def test_inputs_are_listed_in_a_line_and_doubtful_ones_warned_of() -> None:
     # Studies of what earlier versions made up otherwise are not continued.
     assert len(made_otherwise(facts)) == 2
     many = facts_of(described(*(model_input(f"x{n}", shape=[None, 1]) for n in range(20)), text))
-    assert line(many).startswith("text string")
-    assert line(many).endswith("and 13 more (--json lists all)")
+    assert inputs_text(many).startswith("text string")
+    assert inputs_text(many).endswith("and 13 more (--json lists all)")
 
 
 def test_outputs_that_show_missing_work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -162,12 +163,37 @@ def test_the_command_line_imports_nothing_heavy_before_it_is_needed() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_text_stands_below_what_it_is_about() -> None:
+    """Below an assignment it says what that is; below anything else it is left over."""
+    for path in FILES:
+        bodies = [
+            node.body for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Module | ast.ClassDef)
+        ]
+        for before, node in (pair for body in bodies for pair in itertools.pairwise(body)):
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            assert not is_text or isinstance(before, ast.Assign | ast.AnnAssign), f"{path}:{node.lineno}"
+
+
+def test_what_texts_refer_to_is_there() -> None:
+    for path in [*FILES, *(ROOT / "tests/data").rglob("*.py")]:
+        for reference in re.findall(r"`(tuner\.\w+\.[\w.]*\w)`", path.read_text()):
+            *parents, name = reference.split(".")
+            folder = ROOT.joinpath(*parents)
+            module = folder.with_suffix(".py")
+            is_module = (folder / name).is_dir() or (folder / f"{name}.py").exists()
+            assert is_module or (module.exists() and re.search(rf"\b{name}\b", module.read_text())), (
+                f"{path}: {reference}"
+            )
+
+
 def test_the_map_in_the_docs_is_the_house() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     rooms = [path.name for path in (ROOT / "tuner").iterdir() if (path / "__init__.py").exists()]
     assert sorted(re.findall(r"^\| `tuner/(\w+)` \|", text, re.MULTILINE)) == sorted(rooms)
     order = next(line for line in text.splitlines() if " -> " in line)
     assert re.findall(r"\w+", order.replace("->", " ")) == [name for name in ORDER if name in rooms]
+    files = [*re.findall(r"`tuner/([\w/]+)\.py`", text), *re.findall(rf"`((?:{'|'.join(rooms)})/\w+)`", text)]
+    assert not [each for each in files if not (ROOT / "tuner" / f"{each}.py").exists()]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").glob("test_*.py")), ids=lambda path: path.name)

@@ -20,6 +20,8 @@ from tuner.measure.rounds import INCUMBENT, Contender, Round, merged, replicates
 from tuner.measure.warning import Code
 from tuner.result import evidence
 from tuner.result.decision import why_none
+from tuner.result.study import VerdictResult
+from tuner.result.wording import speed_up
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
@@ -624,3 +626,10 @@ def test_numbers_that_are_far_apart_may_have_different_units() -> None:
 
     assert codes(1.1, 917.0) == {Code.FAR_APART}
     assert codes(1.1, 2.0) == set()
+
+
+def test_of_a_very_wide_interval_no_figure_between_its_ends_is_named() -> None:
+    verdict = VerdictResult(speedup=44.68, low=4.10, high=487.36, code=VerdictCode.BETTER)
+    assert speed_up(verdict) == "4.10× to 487.36×"
+    narrower = VerdictResult(speedup=2.0, low=1.1, high=3.7, code=VerdictCode.BETTER)
+    assert speed_up(narrower) == "2.00× [1.10, 3.70]"

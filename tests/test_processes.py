@@ -49,12 +49,14 @@ def child(tmp_path: Path) -> MakeChild:
     """Return a maker of processes whose interpreter is a script with the given body."""
 
     def make(
-        body: str, deadline_s: float = 20.0, applied: Callable[[ReadyReport], str | None] | None = None
+        body: str, deadline_s: float = 20.0, audit_failure: Callable[[ReadyReport], str | None] | None = None
     ) -> ChildProcess:
         script = tmp_path / "interpreter"
         script.write_text(PRELUDE + body)
         script.chmod(0o755)
-        return ChildProcess(interpreter(script, dict(os.environ), {"do": "time"}), deadline_s, applied=applied)
+        return ChildProcess(
+            interpreter(script, dict(os.environ), {"do": "time"}), deadline_s, audit_failure=audit_failure
+        )
 
     return make
 
@@ -216,7 +218,7 @@ def test_threads_that_move_after_the_warm_up_are_audited_again(child: MakeChild)
         "    tell({'report': 'timed'})\n"
         "    ran = {'start_s': 0, 'elapsed_s': 1, 'n_steps': 1, 'step_s': [1]}\n"
         "    tell(dict(ran, report='slice', effective={'new': 1}))",
-        applied=lambda facts: "it moved" if "new" in facts.effective else None,
+        audit_failure=lambda facts: "it moved" if "new" in facts.effective else None,
     )
     process.ready()
     with pytest.raises(TrialFailure, match="it moved") as caught:

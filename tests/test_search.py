@@ -39,7 +39,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
-from tuner.study.contenders import contenders
+from tuner.study.contenders import contenders_of
 from tuner.study.lattice import Encoding
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
@@ -363,9 +363,9 @@ def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(space: Spac
 
 
 def test_the_winner_at_another_batch_brings_the_same_batch_baselines(space: Space) -> None:
-    names = {n for c in contenders(setting(**BEST), space) for n in c.names}
+    names = {n for c in contenders_of(setting(**BEST), space) for n in c.names}
     assert names == {"incumbent", "tf-default@same-batch", "intel@same-batch", *space.baselines}
-    at_default = contenders(setting(inter_op=1, intra_op=8, batch_size=8), space)
+    at_default = contenders_of(setting(inter_op=1, intra_op=8, batch_size=8), space)
     assert not any("@" in n for c in at_default for n in c.names)
     assert len({c.setting for c in at_default}) == len(at_default)
 

@@ -14,6 +14,7 @@ from tuner.inherited import unchanged
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, Frameworks, check, compare, compare_frameworks
+    from tuner.api.load import LoadTest, Sizing, load_test, size, stored_load_test
     from tuner.api.model import OperatorProfile, Prediction, RuntimeOverhead, overhead, predict, profile
     from tuner.api.rules import Recommendation, Rules, learn_rules, load_rules, recommend
     from tuner.api.search import search
@@ -25,11 +26,13 @@ __all__ = [
     "Check",
     "Comparison",
     "Frameworks",
+    "LoadTest",
     "OperatorProfile",
     "Prediction",
     "Recommendation",
     "Rules",
     "RuntimeOverhead",
+    "Sizing",
     "Study",
     "TunerError",
     "check",
@@ -39,11 +42,14 @@ __all__ = [
     "list_studies",
     "load_rules",
     "load_study",
+    "load_test",
     "overhead",
     "predict",
     "profile",
     "recommend",
     "search",
+    "size",
+    "stored_load_test",
 ]
 
 
@@ -51,11 +57,13 @@ _MODULES = {
     "Check": "comparison",
     "Comparison": "comparison",
     "Frameworks": "comparison",
+    "LoadTest": "load",
     "OperatorProfile": "model",
     "Prediction": "model",
     "Recommendation": "rules",
     "Rules": "rules",
     "RuntimeOverhead": "model",
+    "Sizing": "load",
     "Study": "study",
     "check": "comparison",
     "compare": "comparison",
@@ -64,11 +72,14 @@ _MODULES = {
     "list_studies": "study",
     "load_rules": "rules",
     "load_study": "study",
+    "load_test": "load",
     "overhead": "model",
     "predict": "model",
     "profile": "model",
     "recommend": "rules",
     "search": "search",
+    "size": "load",
+    "stored_load_test": "load",
 }
 """Where each name of the API is defined, below `tuner.api`."""
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from tuner.api.options import storage_text
 from tuner.api.shown import Shown
 from tuner.errors import DamagedStudyError, unknown_name
+from tuner.job.size import stored_load
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.emit import SERVING, Format
 from tuner.result.document import advice_of, describe_line, describe_study
+from tuner.result.load import LoadResult
 from tuner.result.study import StudyLine, StudyResult
 from tuner.result.wording import pointer
 from tuner.space.deployment import Deployment
@@ -36,16 +38,26 @@ class Study(Shown):
 
     result: StudyResult
 
-    def __init__(self, result: StudyResult, *, handle: str | None = None, storage: str = DEFAULT_STORAGE) -> None:
-        """Take a result; `handle` is what commands call the study, its name where that is not said."""
+    def __init__(
+        self,
+        result: StudyResult,
+        *,
+        handle: str | None = None,
+        storage: str = DEFAULT_STORAGE,
+        load: LoadResult | None = None,
+    ) -> None:
+        """Take a result; `handle` is what commands call the study, its name where that is not said.
+
+        `load` is what it does under load, if that was measured.
+        """
         super().__init__(result, studycard.study_card(result, handle=handle or result.study, storage=storage))
-        self._handle, self._storage = handle or result.study, storage
+        self._handle, self._storage, self._load = handle or result.study, storage, load
 
     @classmethod
     def of(cls, record: Record, storage: str) -> Study:
         """Return the study of a record; it is the last one of its storage."""
         handle = "last" if storage == DEFAULT_STORAGE else record.name
-        return cls(describe_study(record), handle=handle, storage=storage)
+        return cls(describe_study(record), handle=handle, storage=storage, load=stored_load(record))
 
     @property
     def name(self) -> str:
@@ -83,10 +95,14 @@ class Study(Shown):
         if format not in REPORT_FORMATS:
             raise unknown_name("format", format, REPORT_FORMATS)
         from tuner.report import chart, studypage
+        from tuner.report import load as drawn_load
 
         if format == "md":
             return studypage.markdown(self.result, self.card, self._snippets(("sh",)))
-        return studypage.html(self.result, self.card, self._snippets(_PAGE_SNIPPETS), chart.all_of(self.result))
+        charts = [*chart.all_of(self.result)]
+        if self._load is not None:
+            charts.append(("Under load", drawn_load.chart(self._load)))
+        return studypage.html(self.result, self.card, self._snippets(_PAGE_SNIPPETS), charts)
 
     def trials(self) -> pd.DataFrame:
         """Return a row for each finished trial: setting, ratio to the default with its interval, status."""
@@ -115,7 +131,8 @@ def load_study(name: str = "last", storage: str | Path | None = None) -> Study:
     opened = open_storage(url, create=False)
     if opened is None:
         raise no_study(name, url)
-    return Study(describe_study(find(opened, name)), handle=name, storage=url)
+    record = find(opened, name)
+    return Study(describe_study(record), handle=name, storage=url, load=stored_load(record))
 
 
 def list_studies(

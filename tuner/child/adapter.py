@@ -58,14 +58,16 @@ class Adapter(Protocol):
         """Return why this process, which has imported it, is no good as a template of forks; None if it is."""
 
     def export(self, spec: Spec) -> None:
-        """Write the workload's model into the spec's folder, with what its inputs are (`inputs.INPUTS`)."""
+        """Write the workload's model into the spec's folder, with its inputs and graph (`inputs.write_described`)."""
 
     # It may have `own_threads() -> Dict[str, int]`: the threads that code of a workload has set, by the knob's name.
+    # It may have `own_notes() -> List[List[str]]`: code of the workload that does not act, each as text of its line and
+    # what to report of it.
 
     def Model(self, spec: Spec, described: List[Spec]) -> Model:  # noqa: N802  # it is a class there
         """Return the model of an exported workload, whose inputs are `described`; nothing is loaded yet."""
 
 
 def load_adapter(folder: str) -> Adapter:
-    """Return the framework whose own part lies in a folder."""
+    """Return the framework whose child code lies in a folder."""
     return cast("Adapter", importlib.import_module(mounted(folder) + ".adapter"))

@@ -1,6 +1,6 @@
 """Run a module in any interpreter: boot.py FOLDER MODULE ARGUMENTS...
 
-FOLDER is this one, or that of a framework's or a device's own part. All become packages under the name `tftune`, so
+FOLDER is this one, or that of a framework's or a device's child code. All become packages under the name `tftune`, so
 that their modules can import each other while nothing of the tuner can be imported by, or clash with, what the target
 environment or the user's workload brings. A module of another package says `from tftune.child import effective`.
 """

@@ -5,7 +5,6 @@ and the other after 2 T, and only from then on each takes 2 T. So a slice of sev
 first step on, and lasts until each has had another while all were at work:
 
     rate = Σᵢ (mᵢ − 1) / (tᵢ,mᵢ − tᵢ,₁)        tᵢ,ⱼ the end of step j of caller i, mᵢ steps until all have two
-
 """
 
 from __future__ import annotations

@@ -26,6 +26,6 @@ class Device(Protocol):
 
 
 def load_device(path: str) -> Device:
-    """Return the device whose own part is a file."""
+    """Return the device whose child code is a file."""
     folder, file = os.path.split(path)
     return cast("Device", importlib.import_module("%s.%s" % (mounted(folder), os.path.splitext(file)[0])))

@@ -2,11 +2,11 @@
 
     forkserver CHANNEL_FD PARENT_PID FRAMEWORK
 
-FRAMEWORK is the folder of the framework's own part. The channel is a Unix socket that keeps messages apart. The server
-first says whether it can serve: {"refused": null or the reason}. A request is {"spec": ..., "env": {...}} with five
-descriptors (commands, reports, lifeline, status, log): the server forks a guard, which forks the worker, and forgets
-both. They have their own lifeline to the tuner, so that they outlive the server, and the tuner's end ends them without
-it. The server ends with its channel.
+FRAMEWORK is the folder of the framework's child code. The channel is a Unix socket that keeps messages apart. The
+server first says whether it can serve: {"refused": null or the reason}. A request is {"spec": ..., "env": {...}} with
+five descriptors (commands, reports, lifeline, status, log). The server forks a guard, which forks the worker, and
+forgets both. They have their own lifeline to the tuner, so that they outlive the server, and the tuner's end ends them
+without it. The server ends with its channel.
 """
 
 from __future__ import annotations

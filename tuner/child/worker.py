@@ -10,6 +10,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
         {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "timed" at their end
                              and "slice" when their outputs have been looked at
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
+        {"load": {...}}      answers requests in batches, see `arrivals.under_load`, reports "timed" and "load"
         {"operators": [n, b]}  runs n steps of batches of b, reports "operators" with what each operator took
         {"timeline": [n, k]} runs 4nk steps, reports "timeline" with when what ran in half of them
     any failure              reports "failure" with its kind: failed, oom or invalid
@@ -267,6 +268,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
     mask = os.sched_getaffinity(0)
     send(dict(facts, report="ready"))
     batch_size: int = spec["batch_size"]
+    by_size = {batch_size: (together, first, check)}
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command:
@@ -275,6 +277,19 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             together, facts, check = workload.prepare(batch_size)
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
+        elif "load" in command:
+            for size in command["load"]["sizes"]:
+                if size not in by_size:  # a load of no time only makes them warm
+                    by_size[size] = workload.prepare(size)
+            report = {}
+            if command["load"]["duration_s"]:
+                of_sizes = {size: of[0] for size, of in by_size.items() if size in command["load"]["sizes"]}
+                report = arrivals.under_load(of_sizes, worker_device.wait, command["load"])
+            send({"report": "timed"})
+            check_cpus(mask)
+            for size, outputs in report.pop("outputs", {}).items():
+                by_size[size][2](outputs)
+            send(dict(report, report="load", memory_bytes=workload.memory_bytes()))
         elif "operators" in command:
             n_steps, n_items = command["operators"]
             send(dict(model.operators(model.arguments(n_items), n_steps), report="operators"))

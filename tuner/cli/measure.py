@@ -1,7 +1,8 @@
-"""The commands `compare`, `check` and `noise`: single measurements, without a search."""
+"""The commands `compare`, `check`, `noise`, `load` and `size`: what is measured, or worked out, without a search."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,16 +13,19 @@ from tuner.cli.options import (
     check_out,
     complete_setting,
     examples,
+    make_out_folder,
     measuring,
     other,
+    out_folder,
     output,
     parse_margin,
     setting,
     takes,
 )
-from tuner.cli.output import append_summary, console, show, show_json
+from tuner.cli.output import append_summary, console, show, show_json, show_result
 from tuner.errors import FindingError
-from tuner.job.request import CheckRequest, CompareRequest, NoiseRequest
+from tuner.job.request import CheckRequest, CompareRequest, LoadRequest, NoiseRequest, SizeRequest
+from tuner.quantity import PER_SECOND
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison
@@ -40,6 +44,22 @@ CHECK_EPILOG = examples(
 NOISE_EPILOG = examples(
     "tftune noise resnet50",
     "tftune noise resnet50 --python .openmp/bin/python --time-budget 3m",
+)
+_STUDYS_TIMEOUT = Annotated[
+    str | None,
+    measuring(
+        "--trial-timeout TIME",
+        "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
+    ),
+]
+LOAD_EPILOG = examples(
+    "tftune load last --max-p99 50ms",
+    "tftune load resnet50 --max-batch 8 --batch-wait 5ms --out load/",
+    "tftune load last --stored --details",
+)
+SIZE_EPILOG = examples(
+    "tftune size last --rate 200 --max-p99 50ms",
+    "tftune size resnet50 --rate 200 --max-p99 50ms --headroom 30% --cost 3f2a91c0=0.17 --cost 77b0c4d2=0.34",
 )
 
 
@@ -93,13 +113,7 @@ def compare(
             parser=parse_margin,
         ),
     ],
-    trial_timeout=Annotated[
-        str | None,
-        measuring(
-            "--trial-timeout TIME",
-            "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
-        ),
-    ],
+    trial_timeout=_STUDYS_TIMEOUT,
 )
 def check(
     request: CheckRequest,
@@ -164,3 +178,76 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
         show_json(report)
     else:
         show("", verdicts.noise(report))
+
+
+@takes(
+    LoadRequest,
+    "study time_budget python storage wait",
+    words={},
+    trial_timeout=_STUDYS_TIMEOUT,
+    max_p99_ms=Annotated[
+        str | None,
+        setting("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."),
+    ],
+    max_batch=Annotated[
+        int | None,
+        setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
+    ],
+    batch_wait_ms=Annotated[
+        str | None,
+        setting("--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."),
+    ],
+)
+def load(
+    request: LoadRequest,
+    stored: Annotated[bool, output("--stored", "Show what was measured last, and measure nothing.")] = False,
+    out: Annotated[Path | None, out_folder("load.json, table.csv and chart.svg")] = None,
+    details: options.Details = False,
+    json_: options.Json = False,
+) -> None:
+    """Measure a study's settings under load: how do responses grow with the rate of requests, and what keeps a limit?
+
+    Requests of one item come at random times, whether or not the model is ready. Those that wait become a batch. The
+    default and what the study recommends of one process and of several take turns, at several rates. From how long
+    their batches take, a model of the queue gives the curves.
+    """
+    from tuner.api.load import LoadTest, stored_load_test
+    from tuner.job.load import load_study
+    from tuner.report.progress import LoadShown
+
+    make_out_folder(out)
+    if stored:
+        tested = stored_load_test(request.study, request.storage)
+    else:
+        tested = LoadTest(load_study(request, LoadShown(console(stderr=True))))
+    show_result(tested, "load", out, json_=json_, details=details)
+
+
+@takes(
+    SizeRequest,
+    "study storage",
+    words={},
+    rate=Annotated[
+        float,
+        other(
+            "--rate R",
+            "Requests a second to carry: 200, or 12000/min.",
+            parser=lambda text: PER_SECOND.parse(text, "--rate"),
+        ),
+    ],
+    max_p99_ms=Annotated[str, other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50.")],
+    headroom=Annotated[str, other("--headroom PERCENT", "Share of the rate to keep free for more.")],
+    costs=Annotated[
+        list[str] | None,
+        other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
+    ],
+)
+def size(request: SizeRequest, json_: options.Json = False) -> None:
+    """How many copies of a setting carry a load within a limit, and on which machine?
+
+    Reads the curves that `tftune load` has measured of this workload, on all machines of the storage. Measures nothing.
+    """
+    from tuner.api.load import Sizing
+    from tuner.job.size import size as size_of
+
+    show_result(Sizing(size_of(request)), "size", None, json_=json_)

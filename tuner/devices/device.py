@@ -35,10 +35,10 @@ class Container:
 
 
 class Device(ABC):
-    """A device. `name` is how it is asked for; `child` the file of its own part in the target interpreter.
+    """A device. `name` is how it is asked for; `child` the file of its child code.
 
     That file is a `tuner.child.device.Device`: how a slice waits for what was handed to the device, and how much
-    memory a process holds there. The CPU's own part serves whatever computes on it.
+    memory a process holds there. The CPU's child code serves whatever computes on it.
     """
 
     name: str

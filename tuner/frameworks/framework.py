@@ -1,7 +1,7 @@
 """What is asked of a framework, and of a build of it. A framework is one folder; `tuner.frameworks.registry` has them.
 
-A framework has a part of its own that runs in the target interpreter, in its folder `child`: `adapter`, which
-`tuner.child.adapter` describes, and `probe`. No framework is ever imported by the tuner's own process.
+Its child code runs in the target interpreter. It is in its folder `child`: `adapter`, which `tuner.child.adapter`
+describes, and `probe`. No framework is ever imported by the tuner's own process.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class Framework(ABC):
     passing_facts: frozenset[str] = frozenset({"cpus", "observations"})
     """Facts of a build that are only of the mask or the day of its probe, and not part of what it is."""
     scrubbed_prefixes: tuple[str, ...] = ()
+    """How variables begin that trials do not inherit, as they act on the same as its knobs, or slow a step down."""
     timing_prefixes: tuple[str, ...] = ()
     overriding: tuple[str, ...] = ()
     """Variables of libraries that read them before the variable of a knob."""

@@ -1,4 +1,4 @@
-"""Asking an interpreter about a framework: where it is, without importing it; then what its own part finds there.
+"""Asking an interpreter about a framework: where it is, without importing it; then what its child code finds there.
 
 What it finds is remembered for as long as nothing that it depends on has changed.
 """
@@ -29,7 +29,7 @@ _LOCATE_TIMEOUT_S = 30.0
 class ProbedPackage:
     """A framework as an interpreter may have it: its `title`, the `package` that is imported, and what installs it.
 
-    `folder` is its own part, which has a module `probe`.
+    `folder` is its child code, which has a module `probe`.
     """
 
     title: str
@@ -108,7 +108,7 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
 def run_probe(
     python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, module: str = "probe"
 ) -> tuple[dict[str, Any], str]:
-    """Return what a module of a framework's own part found, following a plan, and what it printed.
+    """Return what a module of a framework's child code found, following a plan, and what it printed.
 
     Raises BadInputError where the framework does not work there.
     """
@@ -159,7 +159,7 @@ def remembered_facts(
 ) -> dict[str, Any]:
     """Return what the probe of a framework finds, from the cache if that environment has not changed.
 
-    `switches` are how variables begin that may change it, `looks` what else does, beside its own part and the plan.
+    `switches` are how variables begin that may change it, `looks` what else does, beside its child code and the plan.
     Raises BadInputError where there is no such interpreter, it has no such framework, or that does not work.
     """
     place = locate(python, env, subject)
@@ -195,7 +195,7 @@ class ProbeCache:
 
 
 def sources(*folders: Path) -> list[str]:
-    """Return the code that looks, of our own part and of these folders: another look may see something else."""
+    """Return the code that looks, our own child code and that of these folders: another look may see something else."""
     return [path.read_text(encoding="utf-8") for folder in (CHILD, *folders) for path in sorted(folder.glob("*.py"))]
 
 

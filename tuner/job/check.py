@@ -17,11 +17,11 @@ from msgspec import structs
 from tuner.errors import BadInputError, TunerError
 from tuner.job import comparable, compare
 from tuner.job.compare import A, B, ComparedSetting, Comparison, measure
-from tuner.job.events import ComparisonEvents
+from tuner.job.events import ComparisonEvents, TaskEvents
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import ParsedRequest, check_margin
 from tuner.job.parsed import parse_request as understand
-from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, CheckRequest, SearchRequest
+from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, CheckRequest, SearchRequest, StudyRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.result import evidence
@@ -39,7 +39,8 @@ from tuner.study.attributes import Attributes
 from tuner.study.record import now
 from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
 from tuner.trial.outcome import RUN_IT
-from tuner.workload.feed import line, made_otherwise
+from tuner.workload.feed import inputs_text, made_otherwise
+from tuner.workload.spec import WorkloadSpec
 
 
 @storage_errors()
@@ -76,20 +77,13 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
         return nothing_to_check(record.name, better=better, is_undecided=is_undecided)
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
-    checked = _parsed_request(
-        stored,
-        {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size}),
-        request,
-    )
+    batch_sizes = {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size})
     margin = held.margin if request.margin is None else request.margin
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        job = prepare(checked)
-        job.tell_notes(events.notice)
-        refuse_elsewhere(stored, job)
-        _refuse_other_inputs(stored, job, events)
+        checked, job = again(stored, request, batch_sizes, events)
         comparison = measure(
             job,
-            ComparedSetting(name=described.default, setting=default, deployment=_of_default(job, default)),
+            ComparedSetting(name=described.default, setting=default, deployment=default_deployment(job, default)),
             ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             checked,
             margin=margin,
@@ -112,7 +106,27 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     )
 
 
-def _of_default(job: Job, default: Setting) -> Deployment:
+def again(
+    stored: Attributes,
+    request: StudyRequest,
+    batch_sizes: Collection[int],
+    events: TaskEvents,
+    *,
+    spec: WorkloadSpec | None = None,
+) -> tuple[ParsedRequest, Job]:
+    """Return the job that a study was, ready to be measured with these batch sizes; `spec` takes its workload's place.
+
+    Raises BadInputError where it was made on another machine, with another build, workload or inputs.
+    """
+    checked = _parsed_request(stored, batch_sizes, request, spec or stored.spec)
+    job = prepare(checked)
+    job.tell_notes(events.notice)
+    refuse_elsewhere(stored, job)
+    _refuse_other_inputs(stored, job, events)
+    return checked, job
+
+
+def default_deployment(job: Job, default: Setting) -> Deployment:
     """Return what applies the default: nothing but the batch size, in each process of an ensemble."""
     if job.workload.members:
         return job.space.deployment(default)
@@ -173,7 +187,9 @@ def _helps(verdict: Verdict, pooled: PooledVerdict, limit_statuses: Mapping[str,
     return None if code is VerdictCode.UNDECIDED else False
 
 
-def _parsed_request(stored: Attributes, batch_sizes: Collection[int], request: CheckRequest) -> ParsedRequest:
+def _parsed_request(
+    stored: Attributes, batch_sizes: Collection[int], request: StudyRequest, spec: WorkloadSpec
+) -> ParsedRequest:
     """Return the request that the study was, in the folder that it was made in."""
     subject, objective = stored.subject, stored.objective
     python = request.python
@@ -183,7 +199,7 @@ def _parsed_request(stored: Attributes, batch_sizes: Collection[int], request: C
         with contextlib.chdir(stored.folder):
             checked = understand(
                 SearchRequest(
-                    workload=replace(stored.spec, framework=framework.name),
+                    workload=replace(spec, framework=framework.name),
                     space=space if space in spacefile.names(framework.spaces) else None,
                     numerics=MAY_CHANGE,  # what was found is measured again, whatever it is
                     python=interpreter,
@@ -205,13 +221,13 @@ def _parsed_request(stored: Attributes, batch_sizes: Collection[int], request: C
         ) from error
 
 
-def _refuse_other_inputs(stored: Attributes, job: Job, events: ComparisonEvents) -> None:
+def _refuse_other_inputs(stored: Attributes, job: Job, events: TaskEvents) -> None:
     """Raise BadInputError where the model of the study was fed with other values, made up by another version."""
     if job.workload.command is None:
         job.export(notify=events.notice)
     if made_otherwise(stored.subject.workload.fed) != made_otherwise(job.inputs):
         raise BadInputError(
-            f"study {stored.study} was measured with other made-up inputs: now they are {line(job.inputs)}",
+            f"study {stored.study} was measured with other made-up inputs: now they are {inputs_text(job.inputs)}",
             "its results are not comparable here: run a new search",
         )
 

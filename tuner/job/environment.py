@@ -82,7 +82,7 @@ def _base(python: str | None) -> str:
 
 
 def _candidates() -> Iterator[str]:
-    """Return Pythons to try: this one, those on the PATH, those of pyenv."""
+    """Yield Pythons to try: this one, those on the PATH, those of pyenv."""
     yield sys.executable
     for version in PYTHONS:
         yield from filter(None, [shutil.which(f"python{version}")])

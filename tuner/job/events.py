@@ -43,6 +43,13 @@ class ComparisonEvents(TaskEvents, Protocol):
         """A round has ended: what those that count say so far, and the time that is left (s)."""
 
 
+class LoadEvents(TaskEvents, Protocol):
+    """What is told while settings are measured under load."""
+
+    def loaded(self, n_rounds: int, saturation: Mapping[str, float], left_s: float) -> None:
+        """A round has ended: the rate (1/s) that each setting saturates at, and the time that is left (s)."""
+
+
 class NoiseEvents(TaskEvents, Protocol):
     """What is told while the noise of a machine is measured."""
 

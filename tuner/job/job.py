@@ -44,8 +44,6 @@ from tuner.workload import pyfile
 from tuner.workload.feed import InputFacts, made_otherwise
 from tuner.workload.workload import Execution, Kind, Workload
 
-"""What lets a process see no device but the CPU."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

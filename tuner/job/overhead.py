@@ -266,7 +266,7 @@ def _measure(
     reference: Execution,
     owes: bool,
 ) -> Iterator[Row]:
-    """Return a row for each execution that is live; one that fails, or that has no time left, is live no more.
+    """Yield a row for each execution that is live; one that fails, or that has no time left, is live no more.
 
     Those that are owed are measured whatever they take.
     """

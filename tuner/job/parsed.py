@@ -223,9 +223,9 @@ def _limits(request: SearchRequest, workload: Workload, device: Device) -> Limit
             "let the command print its latency, and add --minimize",
         )
     return Limits(
-        p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, MILLISECONDS, "--max-p99") / 1000,
+        p99_s=None if request.max_p99_ms is None else positive(request.max_p99_ms, MILLISECONDS, "--max-p99") / 1000,
         memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
-        power_w=None if request.max_power_w is None else _positive(request.max_power_w, WATTS, "--max-power"),
+        power_w=None if request.max_power_w is None else positive(request.max_power_w, WATTS, "--max-power"),
     )
 
 
@@ -277,7 +277,8 @@ def parse_size(text: str | float, *, option: str = "--max-memory") -> int:
     return int(size)
 
 
-def _positive(text: float | str, quantity: Quantity, option: str) -> float:
+def positive(text: float | str, quantity: Quantity, option: str) -> float:
+    """Return the number of an option; raises BadInputError for one that is not above 0, or infinite."""
     value = quantity.parse(text, option)
     if not 0 < value < math.inf:
         raise BadInputError(f"{option} is {value:g}", "expected a finite number above 0")

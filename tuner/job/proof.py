@@ -51,7 +51,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[ProofResult]:
 
 
 def _contrasts(job: Job) -> Iterator[tuple[str, Value, Value]]:
-    """Return each knob with two values far apart."""
+    """Yield each knob with two values far apart."""
     for name, knob in job.space.catalogue.knobs.items():
         if knob.contrast_values is not None:
             yield name, *knob.contrast_values(job.machine)

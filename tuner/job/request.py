@@ -69,20 +69,51 @@ class NoiseRequest(SearchRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRequest:
-    """The options of a check of a study's answer on one process, or of that on several `instances`."""
+class StudyRequest:
+    """The options of what measures the settings of a study again."""
 
     study: str = "last"
-    instances: bool | None = None
-    """None for the first of the two that sets anything."""
     time_budget: str = COMPARED
     python: str | None = None
     storage: str = DEFAULT_STORAGE
-    margin: float | None = None
-    """None for that of the study's own finals."""
     trial_timeout: str | None = None
     """None for the study's own."""
     wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest(StudyRequest):
+    """The options of a check of a study's answer on one process, or of that on several `instances`."""
+
+    instances: bool | None = None
+    """None for the first of the two that sets anything."""
+    margin: float | None = None
+    """None for that of the study's own finals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest(StudyRequest):
+    """The options of a measurement under load."""
+
+    max_p99_ms: float | str | None = None
+    """None for the study's own."""
+    max_batch: int | None = None
+    batch_wait_ms: float | str | None = None
+    """If both are None, batches are those that carry most within the limit."""
+    time_budget: str = "4m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRequest:
+    """The options of a question for how many copies of a setting carry a load."""
+
+    study: str = "last"
+    rate: float | str
+    max_p99_ms: float | str
+    headroom: float | str = "20%"
+    costs: Sequence[str] = ()
+    """Of a copy: MACHINE=AMOUNT or STUDY=AMOUNT."""
+    storage: str = DEFAULT_STORAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

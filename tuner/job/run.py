@@ -69,7 +69,6 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             overheads = known_overheads(job)
             overhead = known_overhead(job, overheads)
             features = with_overhead(job.features(), overhead)
-            of_model = isinstance(fresh, FreshLauncher)
             events.workload_described(
                 job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None
             )
@@ -93,7 +92,6 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             if prior is not None:
                 _store_prediction(record, prior, job, trust=None)
             listener = events.study_started(record, job, hinted)
-            parallel = parallel_starts(job.machine)
             watch = job.device.watch(job.machine)
             try:
                 Search(
@@ -103,26 +101,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     finals_launcher=fresh,
                     fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
-                    plan=Plan(
-                        evaluation=EvaluatorPlan(
-                            objective=job.objective,
-                            slice_s=job.slice_s,
-                            max_slices_s=_max_slices_s(fresh, job),
-                            n_together=max(parallel, EvaluatorPlan().n_together),
-                            limits=checked.limits,
-                            n_parallel_starts=parallel,
-                            # A command starts again for every slice, so blocks are expensive.
-                            calibration_s=max(EvaluatorPlan().calibration_s, _ENERGY_BLOCKS * 4 * job.energy_slice_s),
-                            calibration_passes=EvaluatorPlan().calibration_passes if of_model else 2,
-                            n_live=EvaluatorPlan().n_live if of_model else 0,
-                            warm_up_steps=EvaluatorPlan().warm_up_steps if of_model else 0,
-                            # Of a command nothing is resident between two slices.
-                            free_memory_bytes=lambda: free_memory_bytes(job) if of_model else None,
-                        ),
-                        finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
-                        margin=request.margin,
-                        n_groups=_N_GROUPS,
-                    ),
+                    plan=_plan(job, fresh, margin=request.margin),
                     budget=checked.budget,
                     events=listener,
                     seed=request.seed,
@@ -160,6 +139,32 @@ def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust:
         trust=trust,
     )
     record.put("prediction", to_builtins(prediction))
+
+
+def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float) -> Plan:
+    """Return how a job is measured, whose fresh processes come from a launcher."""
+    usual, of_model = EvaluatorPlan(), isinstance(launcher, FreshLauncher)
+    parallel = parallel_starts(job.machine)
+    return Plan(
+        evaluation=EvaluatorPlan(
+            objective=job.objective,
+            limits=job.limits,
+            slice_s=job.slice_s,
+            max_slices_s=_max_slices_s(launcher, job),
+            n_together=max(parallel, usual.n_together),
+            n_parallel_starts=parallel,
+            # A command starts again for every slice, so blocks are expensive.
+            calibration_s=max(usual.calibration_s, _ENERGY_BLOCKS * 4 * job.energy_slice_s),
+            calibration_passes=usual.calibration_passes if of_model else 2,
+            n_live=usual.n_live if of_model else 0,
+            warm_up_steps=usual.warm_up_steps if of_model else 0,
+            # Of a command nothing is resident between two slices.
+            free_memory_bytes=lambda: free_memory_bytes(job) if of_model else None,
+        ),
+        finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
+        margin=margin,
+        n_groups=_N_GROUPS,
+    )
 
 
 def _max_slices_s(launcher: FreshLauncher | CommandLauncher, job: Job) -> float:

@@ -151,7 +151,7 @@ class SequentialTest:
     @property
     def levels(self) -> dict[str, float]:
         """Return the level of the interval of each that was looked at, by the first name of the rival."""
-        return {name: match.level for name, match in self.pairwise.items() if match.level is not None}
+        return {name: comparison.level for name, comparison in self.pairwise.items() if comparison.level is not None}
 
     def estimates(self) -> FinalsEstimates:
         """Return the rates so far, and what is asked of claims about them."""
@@ -167,7 +167,7 @@ class SequentialTest:
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """Return what the rounds so far say of the incumbent against each rival, by the rival's first name."""
-        by_rival = {name: match.verdict for name, match in self.pairwise.items()}
+        by_rival = {name: comparison.verdict for name, comparison in self.pairwise.items()}
         return {c.names[0]: by_rival.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
     def run(self, after_round: Callable[[], None] = lambda: None, *, n_rounds: int | None = None) -> None:
@@ -176,12 +176,12 @@ class SequentialTest:
 
     def begin(self) -> None:
         """Open the primary comparison, or go on with what is open."""
-        self.open_tests([self.contenders[1]])
+        self.open_comparisons([self.contenders[1]])
         if self.end_reason == "decided" and self._is_wanting:
             self.end_reason = ""
         if self.end_reason == "decided" and len(self.pairwise) < len(self.contenders) - 1:
             self.end_reason = ""  # there are rivals that were not here before
-            self.open_tests(self._worthwhile_rivals())
+            self.open_comparisons(self._worthwhile_rivals())
             if not self.is_open:
                 self.end_reason = "time"
 
@@ -189,7 +189,7 @@ class SequentialTest:
         """Run the interim analysis after a round, and decide who runs in the next one, if there is one."""
         self._interim_analysis()
         if not self.end_reason and self._is_time_for_rivals():
-            self.open_tests(self._worthwhile_rivals())
+            self.open_comparisons(self._worthwhile_rivals())
         is_for_steps = self._has_few_steps and not self.is_open and not self._primary.is_wide(self.half_width)
         if not self.end_reason and (len(self.active_contenders()) == 1 or (is_for_steps and not self.common.n_more())):
             self.end_reason = self._end_reason()
@@ -204,14 +204,15 @@ class SequentialTest:
     def _rivals(self) -> Sequence[Contender]:
         return self.contenders[2:]
 
-    def open_tests(self, rivals: Iterable[Contender]) -> None:
+    def open_comparisons(self, rivals: Iterable[Contender]) -> None:
+        """Open the comparison with each of the rivals, unless it was begun before."""
         for rival in rivals:
             self.pairwise.setdefault(rival.names[0], PairwiseTest(rival=rival.names[0]))
 
     @property
     def is_open(self) -> bool:
         """Return whether any comparison that was begun is undecided."""
-        return any(match.is_open for match in self.pairwise.values())
+        return any(comparison.is_open for comparison in self.pairwise.values())
 
     @property
     def _has_few_steps(self) -> bool:
@@ -227,7 +228,7 @@ class SequentialTest:
 
     def active_contenders(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open, or of the primary too little is known."""
-        names = {name for name, match in self.pairwise.items() if match.is_open}
+        names = {name for name, comparison in self.pairwise.items() if comparison.is_open}
         if self._is_wanting:
             names.add(self._primary.rival)
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
@@ -243,10 +244,10 @@ class SequentialTest:
             return True
         if len(self.pairwise) > 1:
             return False
-        left_s, total_s = self.common.time.left_s(), self.common.total_s
-        if total_s == math.inf:
+        left_s, at_start_s = self.common.time.left_s(), self.common.left_at_start_s
+        if at_start_s == math.inf:
             return len(self.rounds) >= self.primary_time * self.common.plan.max_rounds
-        return left_s <= (1 - self.primary_time) * total_s
+        return left_s <= (1 - self.primary_time) * at_start_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of.
@@ -307,7 +308,7 @@ class SequentialTest:
             self.end_reason = self._end_reason()
 
     def alpha_of(self, pairwise_test: PairwiseTest) -> float:
-        """Return the error that a match may spend in all; see the module's notes on multiplicity."""
+        """Return the error that a comparison may spend in all; see the module's notes on multiplicity."""
         if not self._rivals:
             return self.alpha
         if pairwise_test is self._primary:
@@ -323,11 +324,9 @@ class SequentialTest:
 
     def _end_reason(self) -> str:
         """Return why no comparison is open: some did not run, some had no time, or all are decided."""
-        if all(match.cannot_run for match in self.pairwise.values()):
+        if all(comparison.cannot_run for comparison in self.pairwise.values()):
             return "failed"
-        if any(
-            match.is_alpha_spent and match.verdict.code is VerdictCode.UNDECIDED for match in self.pairwise.values()
-        ):
+        if any(each.is_alpha_spent and each.verdict.code is VerdictCode.UNDECIDED for each in self.pairwise.values()):
             return self.end_reason or "time"
         return "decided" if len(self.pairwise) == len(self.contenders) - 1 else "time"
 
@@ -353,8 +352,8 @@ class SequentialTest:
         for round_ in self.rounds:
             if not round_.fresh and not round_.interruptions:
                 round_.interruptions.append(FORKS_DIFFER)
-        for match in self.pairwise.values():
-            match.reset()
+        for comparison in self.pairwise.values():
+            comparison.reset()
 
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
@@ -379,7 +378,7 @@ def hold_rounds(
     `n_rounds` are held at most: what is open then can go on in another call.
     """
     n_before = len(common.held)
-    common.total_s = common.time.left_s()
+    common.left_at_start_s = common.time.left_s()
     for test in tests:
         test.begin()
     while n_rounds is None or len(common.held) < n_before + n_rounds:
@@ -388,11 +387,11 @@ def hold_rounds(
             break
         left_s = common.time.left_s()
         undecided = [test for test in open_tests if test.is_open]
-        if undecided and NARROWING * common.total_s < left_s < math.inf:
+        if undecided and NARROWING * common.left_at_start_s < left_s < math.inf:
             open_tests = undecided  # what is decided is made narrower when there is nothing else to do, or later
         contenders = in_common([test.active_contenders() for test in open_tests])
         for test in open_tests:  # what runs anyway costs nothing to be compared with
-            test.open_tests(rival for rival in test.contenders[1:] if is_among(rival, contenders))
+            test.open_comparisons(rival for rival in test.contenders[1:] if is_among(rival, contenders))
         held = common.hold(contenders, fresh=any(test.needs_fresh for test in open_tests))
         for test in open_tests:
             test.rounds.append(part_of(held, contenders, test.contenders))

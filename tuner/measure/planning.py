@@ -106,12 +106,8 @@ def choose_passes(
             return math.inf
         return noise.half_width(rounds=n, slices=candidate.independent_slices)
 
-    feasible_passes = [
-        feasible_passes
-        for feasible_passes in range(_MIN_PASSES, _MAX_PASSES + 1)
-        if math.isfinite(half_width(feasible_passes))
-    ]
-    return replace(plan, passes=min(feasible_passes, key=half_width, default=1))
+    feasible = [passes for passes in range(_MIN_PASSES, _MAX_PASSES + 1) if math.isfinite(half_width(passes))]
+    return replace(plan, passes=min(feasible, key=half_width, default=1))
 
 
 def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:

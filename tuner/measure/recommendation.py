@@ -150,10 +150,10 @@ def recommend(
 ) -> FinalsRecommendation:
     """Return what to use: the framework's default unless something is better than it, and then the simplest that is.
 
-    `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
+    `broken` names the contenders that break a limit. Tied are those whose interval to the fastest of the others
     includes 1; among these the simplest that is better than the default. Where none of them is shown to be, as the
     fastest of all may have run in few rounds beside the default, the same is asked of those alone that are; and where
-    there is none, it is the default. Where the default itself breaks a limit, the simplest that is alike.
+    there is none, it is the default. Where the default itself breaks a limit, the simplest that is tied.
 
     That a rival is better than the default is a claim beyond those that share the finals' error: it is made at the
     level of the rival's own comparison with the incumbent.
@@ -166,22 +166,22 @@ def recommend(
         return FinalsRecommendation(source=catalogue.default, tied=())
     reference = by_name[default].setting
 
-    def alike_of(names: Sequence[str]) -> list[str]:
-        """Return the fastest, and those that are not shown to be slower."""
+    def tied_among(names: Sequence[str]) -> list[str]:
+        """Return the fastest, and those that are tied with it."""
         fastest = max(names, key=lambda name: _mean(gains[name]))
         leads = {name: estimates.verdict(name, fastest).low for name in names if name != fastest}
         return [name for name in names if name == fastest or (low := leads[name]) is None or low <= 1]
 
     better = [name for name in allowed if estimates.verdict(default, name).code is VerdictCode.BETTER]
-    alike = alike_of(allowed)
-    good = [name for name in alike if default in broken or name in better]
+    tied = tied_among(allowed)
+    good = [name for name in tied if default in broken or name in better]
     if not good and better:
-        alike = good = alike_of(better)
+        tied = good = tied_among(better)
     # A fast setting may be shown to be better than the default while a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference, catalogue), default=default)
     return FinalsRecommendation(
         source=_name(by_name[chosen], catalogue.default),
-        tied=tuple(_name(by_name[name], catalogue.default) for name in alike),
+        tied=tuple(_name(by_name[name], catalogue.default) for name in tied),
         gain=None if chosen == default else estimates.verdict(default, chosen),
     )
 

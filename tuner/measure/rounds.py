@@ -283,7 +283,7 @@ class Rounds:
     fork_launchers: Sequence[Callable[[], Launcher]] = ()
     notify: Notify = lambda _: None
     held: list[Round] = field(default_factory=list)
-    total_s: float = math.inf
+    left_at_start_s: float = math.inf
     """The time that was left (s) when these rounds were begun, or went on."""
     n_together: int = 2
     """How many contenders the next round has, as far as is known."""

@@ -20,7 +20,7 @@ from tuner.result.wording import range_text, speed_up, wording
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
-from tuner.workload.feed import InputFacts, line
+from tuner.workload.feed import InputFacts, inputs_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def rendered(card: Card) -> list[Text]:
 
 def input_rows(inputs: Sequence[InputFacts]) -> list[tuple[str, str]]:
     """Return the row that lists what tftune feeds to a model; none where there is nothing to list."""
-    return [("Inputs", line(inputs))] if inputs else []
+    return [("Inputs", inputs_text(inputs))] if inputs else []
 
 
 def notes(warnings: Sequence[WarningResult]) -> Iterator[tuple[str, str]]:

@@ -25,13 +25,17 @@ class StackingTable(Table):
     Words that were cut in two, such as names, could not be read or copied.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, heading: str | None, **options: Any) -> None:
+        """`heading` stands above: in one line, also where the table is narrower."""
         super().__init__(**options)
+        self.heading = heading
         self.names: set[int] = set()
         """The columns whose words stay in one piece."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table, or each row as lines with the headers before their cells."""
+        if self.heading:
+            yield Text(self.heading, style="bold")
         least, full = self._widths(console, options.update(max_width=_WIDE))
         room = options.max_width - _GAP * (len(self.columns) - 1)
         if sum(least) <= room:
@@ -40,8 +44,6 @@ class StackingTable(Table):
                     column.width = width
             yield from super().__rich_console__(console, options)
             return
-        if self.title:
-            yield Text(str(self.title), style="bold")
         headers = [str(column.header) if self.show_header else "" for column in self.columns]
         for cells in zip(*(column.cells for column in self.columns), strict=True):
             for number, (header, cell) in enumerate(zip(headers, cells, strict=True)):
@@ -85,9 +87,7 @@ def table(*headers: str, title: str | None = None) -> Table:
     A header that begins with '>' is right-aligned; the words of one that begins with '!' stay in one piece, as those of
     the first do.
     """
-    styled = StackingTable(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, _GAP, 0, 0)
-    )
+    styled = StackingTable(title, box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for header in headers:
         justify: JustifyMethod = "right" if header.startswith(">") else "left"
         styled.add_column(header.lstrip(">!"), justify=justify, overflow="fold")

@@ -17,7 +17,7 @@ from tuner.measure.rounds import Round
 from tuner.model.graph import Features
 from tuner.model.overhead import Row
 from tuner.model.profile import Traced
-from tuner.quantity import clock_text, duration_text, ms_text, percent, plural, ratio_text
+from tuner.quantity import clock_text, duration_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.terminal import noise_text, setting_text, trial_row
@@ -140,6 +140,16 @@ class ComparisonShown(_Shown):
         left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         figure = "" if verdict.speedup is None else f": {verdicts.speedup_text(verdict)}, {verdict.code}"
         self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
+
+
+class LoadShown(_Shown):
+    """Shows the rounds under load, and after the first at which rate each setting saturates."""
+
+    def loaded(self, n_rounds: int, saturation: Mapping[str, float], left_s: float) -> None:
+        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
+        rates = ", ".join(f"{name} {rate_text(rate)}/s" for name, rate in saturation.items())
+        at_most = f"; at most: {rates}" if n_rounds == 1 else ""
+        self._console.print(f"round {n_rounds}{left}{at_most}", style="dim")
 
 
 class VerificationShown(_Shown):

@@ -59,6 +59,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
     rows = [
         *_reasons(study, advice, finals),
         *_prices(advice, several),
+        *_same_batch(study, advice),
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
         *input_rows(study.workload.fed),
@@ -292,6 +293,16 @@ def _prices(advice: RecommendedResult, several: GroupsResult | None) -> Iterator
     answers += [("several: ", several.recommended)] if several and several.recommended.source != ONE_PROCESS else []
     texts = [f"{of}{_price_text(answer.latency)}" for of, answer in answers if answer.latency is not None]
     yield from (("" if i else "Latency", text) for i, text in enumerate(texts))
+
+
+def _same_batch(study: StudyResult, advice: RecommendedResult) -> Iterator[tuple[str, str]]:
+    """Yield what is gained beside the default at the batch size of the answer, where that is another."""
+    name = study.default + SAME_BATCH
+    verdict = (study.verdicts or {}).get(name)
+    if advice.source != INCUMBENT or verdict is None or verdict.low is None:
+        return
+    batch_size, quantity = advice.setting[_BATCH_SIZE], wording(study.objective).quantity
+    yield "Threads", f"at batch size {batch_size} alone: {range_text(verdict)} the {quantity} of the defaults"
 
 
 def _price_text(price: LatencyResult) -> str:

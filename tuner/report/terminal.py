@@ -23,7 +23,7 @@ from tuner.space.values import Value
 from tuner.stats.noise import MIN_PROCESS_SD
 from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
-from tuner.workload.feed import InputFacts, line
+from tuner.workload.feed import InputFacts, inputs_text
 
 _TOLD_DEVIATION = 1e-3  # of outputs: what rounding does is not told
 
@@ -200,7 +200,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
 
 def inputs(fed: Sequence[InputFacts]) -> list[Text]:
     """Return what tftune feeds to a model, in a line; nothing where that makes its own inputs."""
-    return [Text(f"inputs: {line(fed)}")] if fed else []
+    return [Text(f"inputs: {inputs_text(fed)}")] if fed else []
 
 
 def inputs_with_warnings(fed: Sequence[InputFacts]) -> list[RenderableType]:

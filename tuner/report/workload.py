@@ -65,7 +65,7 @@ def page(result: WorkloadResult) -> RenderableType:
         ("mode", f"{workload.mode}, executed as {workload.execution}"),
         ("parameters", params),
         ("step", f"{workload.batch_size} × {workload.item} by default"),
-        ("inputs", feed.line(workload.fed)),
+        ("inputs", feed.inputs_text(workload.fed)),
         ("source", result.source),
     ):
         if text:
@@ -109,7 +109,7 @@ def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
             f"{quantity(features.moved_bytes)}B per item, average width {features.width:.2f}"
         )
     if workload.fed:
-        text += f"\ninputs: {feed.line(workload.fed)}"
+        text += f"\ninputs: {feed.inputs_text(workload.fed)}"
     return Text(text)
 
 

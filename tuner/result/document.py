@@ -307,7 +307,7 @@ def _warnings(
 
 
 def _unseen(stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None) -> list[MeasurementWarning]:
-    """Return whether nothing shows that the variables reach the program of a command."""
+    """Return a warning where nothing shows that the variables reach the program of a command."""
     subject = stored.subject
     n_threads = subject.catalogue.n_threads(Setting.of(subject.baselines[subject.default].setting))
     return evidence.unseen_warnings(list(_compared(stored, trials, verdicts)), n_threads, stored.objective)

@@ -225,7 +225,7 @@ def number_warnings(
 def unseen_warnings(
     others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective
 ) -> list[MeasurementWarning]:
-    """Return whether nothing shows that the variables of a setting reach the program of a command.
+    """Return a warning where nothing shows that the variables of a setting reach the program of a command.
 
     `others` are the threads of each setting beside the default, and its log-ratio to that. A framework's own processes
     show their threads.
@@ -259,7 +259,7 @@ def _cannot_keep_up(rounds: Sequence[Round]) -> list[str]:
 
 
 def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[MeasurementWarning]:
-    """Return whether every round, or pair, became slower or faster; each has the slices of its processes."""
+    """Return a warning where every round, or pair, became slower or faster; each has the slices of its processes."""
     changes = [change for processes in groups if (change := _change(processes)) is not None]
     if not steady.has_trend(changes):
         return []
@@ -312,7 +312,7 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
 
 
 def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[MeasurementWarning]:
-    """Return whether there are too few steps for the tail that was asked about."""
+    """Return a warning where there are too few steps for the tail that was asked about."""
     missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
     if not missing or (not objective.has_fixed_batch and limits.p99_s is None):
         return []
@@ -322,7 +322,7 @@ def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[Me
 
 
 def limit_warnings(answer: LimitStatus, limits: Limits) -> list[MeasurementWarning]:
-    """Return whether it is open that what is recommended keeps to the limits."""
+    """Return a warning where it is open whether what is recommended keeps to the limits."""
     if answer is LimitStatus.MET:
         return []
     return [MeasurementWarning(code=Code.UNPROVEN_LIMIT, observation=f"{limits_text(limits)}: {answer}")]
@@ -358,7 +358,7 @@ def shrinkage(
 
 
 def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[MeasurementWarning]:
-    """Return whether there was no time for anything but the baselines."""
+    """Return a warning where there was no time for anything but the baselines."""
     if not runs or not trials or any(not t.baselines for t in trials) or runs[-1].end is not EndReason.TIME:
         return []
     return [MeasurementWarning(code=Code.NO_SEARCH, observation="only the baselines were measured")]

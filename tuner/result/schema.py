@@ -19,6 +19,7 @@ from tuner.result.inspection import (
     WorkloadLine,
     WorkloadResult,
 )
+from tuner.result.load import LoadResult, SizeResult
 from tuner.result.overhead import OverheadResult
 from tuner.result.prediction import PredictionResult
 from tuner.result.profile import ProfileResult
@@ -33,6 +34,8 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "list": (tuple[StudyLine, ...],),
     "compare": (ComparisonResult,),
     "check": (CheckResult, NothingToCheck),
+    "load": (LoadResult,),
+    "size": (SizeResult,),
     "frameworks": (FrameworksResult,),
     "noise": (NoiseReport,),
     "overhead": (OverheadResult,),

@@ -13,6 +13,8 @@ from tuner.result.comparison import ComparisonResult
 from tuner.result.study import StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
 
+_WIDE = 4.0  # times: the ends of an interval that says little
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
@@ -44,9 +46,14 @@ def wording(objective: Objective) -> Wording:
 
 
 def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
-    """Return a speed-up with its interval; of one without a figure that there is none."""
+    """Return a speed-up with its interval; of one without a figure that there is none.
+
+    Where the interval's ends are several times apart, no figure between them means anything.
+    """
     if verdict.speedup is None or verdict.low is None or verdict.high is None:
         return "no speed-up"
+    if verdict.high > _WIDE * verdict.low:
+        return range_text(verdict)
     return ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
 
 

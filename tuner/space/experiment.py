@@ -1,7 +1,7 @@
 """Experiments: does a knob reach a build? The probe moves it far away, and what it sees of it says so.
 
 An experiment moves one knob from a low value to one that is far away, in a process of its own, while those of all other
-experiments are low. Its observation is what the framework's own part saw there, and holds `changes`, what was set
+experiments are low. Its observation is what the framework's child code saw there, and holds `changes`, what was set
 beside the low values: {} in one process more, and None in another, where nothing is set.
 """
 

@@ -35,7 +35,7 @@ class Knob:
     default: Callable[[Machine, Any, int], Value]
     """What the framework does when nothing is set, on a machine and a build, at the default batch size."""
     audit: Audit | None
-    """How a process shows that it took effect; None where our own code takes it, or starts so many processes."""
+    """How a process shows that it took effect; None of an `Argument` or of `Streams`, which our own code is given."""
     in_every_setting: bool = True
     read_at_start: bool = False
     inactive_reason: Callable[[Any], str | None] = lambda _: None

@@ -38,10 +38,10 @@ def choose_contenders(
     if best is None or best == space.reference:
         best = _best_other(trials, space, posterior, void)
     if best is None:
-        return contenders(None, space, without=void)
+        return contenders_of(None, space, without=void)
     settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, posterior=posterior)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference, space.catalogue), default=None)
-    first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
+    first, second, *rivals = contenders_of(best, space, without=void, simpler=simpler)
     se = noise.finals_se(rounds=TYPICAL_ROUNDS, slices=plan.independent_slices)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
@@ -103,7 +103,7 @@ def group_contenders(group: Setting, one_process: Setting | None, space: Space) 
     ]
 
 
-def contenders(
+def contenders_of(
     best: Setting | None, space: Space, *, without: Collection[Setting] = (), simpler: Setting | None = None
 ) -> list[Contender]:
     """Return the contenders of the finals, one for each distinct setting, with all its names.

@@ -135,7 +135,7 @@ class Search:
         """Say what the least sensible time budget is, where the recommended settings do not fit into this one."""
         measured = {trial.setting for trial in self._history.trials} | {self._space.reference}
         owed = [each for each in distinct(self._space.baselines.values()) if each not in measured]
-        if not owed or self._budget.time_s is None:
+        if not owed or self._time.total_s is None:
             return
         needed_s = sum(map(self._least_s, owed)) + self._finals.least_s()
         if self._time.is_overrun_by(needed_s):

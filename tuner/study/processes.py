@@ -378,7 +378,7 @@ class Reference(Live):
 def reference_from(start: StartResult, number: int, process_number: int) -> Reference:
     """Return a started process as the reference; raises BaselineError where it failed."""
     if start.facts is None:
-        assert start.failure is not None  # Started has one of the two
+        assert start.failure is not None  # a StartResult has one of the two
         raise BaselineError(
             f"the default setting {start.failure.status}: {start.failure.message}",
             start.failure.hint or way_out(start.failure.status, start.failure.message, otherwise=RUN_IT),

@@ -26,7 +26,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Process, Target
+from tuner.trial.launcher import Target, Worker
 from tuner.trial.process import ChildProcess, GuardLost, PipeFds
 
 _HELLO_TIMEOUT_S = 120.0
@@ -50,7 +50,7 @@ class ForkLauncher:
         self._restarted: set[tuple[tuple[str, str], ...]] = set()
         self._refusals: set[str] = set()
 
-    def launch(self, setting: Setting, deployment: Deployment) -> Process:
+    def launch(self, setting: Setting, deployment: Deployment) -> Worker:
         """Fork processes with the setting's variables, as many as the deployment has.
 
         Raises TunerError where the server dies a second time.
@@ -111,7 +111,7 @@ class ForkLauncher:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),
                 target.deadline_s,
-                applied=lambda facts: target.audit_failure(setting, own, facts),
+                audit_failure=lambda facts: target.audit_failure(setting, own, facts),
                 energy_j=target.energy_j,
                 has_device_memory=target.feed is not None,
             )

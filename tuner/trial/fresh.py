@@ -13,7 +13,7 @@ from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
-from tuner.trial.launcher import ArrivalSeeds, Process, Target
+from tuner.trial.launcher import ArrivalSeeds, Target, Worker
 from tuner.trial.process import ChildProcess, PipeFds, StartProcess, guarded
 
 
@@ -40,7 +40,7 @@ class FreshLauncher:
     target: Target
     seeds: ArrivalSeeds = field(default_factory=ArrivalSeeds)
 
-    def launch(self, setting: Setting, deployment: Deployment) -> Process:
+    def launch(self, setting: Setting, deployment: Deployment) -> Worker:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
         energy_j = self.target.energy_j
         return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment, energy_j)
@@ -52,7 +52,7 @@ class FreshLauncher:
         return ChildProcess(
             interpreter(target.python, target.base_env | dict(deployment.env), spec),
             target.deadline_s,
-            applied=lambda facts: target.audit_failure(setting, deployment, facts),
+            audit_failure=lambda facts: target.audit_failure(setting, deployment, facts),
             energy_j=target.energy_j,
             has_device_memory=target.feed is not None,
         )

@@ -10,6 +10,7 @@ time, and ends when the slowest has answered. So do the members of an ensemble, 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from tuner.child.callers import MAX_STEP_TIMES
 from tuner.space.deployment import Deployment
-from tuner.trial.launcher import Process
+from tuner.trial.launcher import Worker
+from tuner.trial.load import Load, Served, together
 from tuner.trial.outcome import (
     EnergyMeter,
     ExitStatus,
@@ -35,7 +37,7 @@ T = TypeVar("T")
 _ONE_STEP_S = 1e-9  # a slice ends with the first step after its time: this one with the first step
 
 
-class Member(Process, Protocol):
+class Member(Worker, Protocol):
     """A process that can be asked for something without waiting for the answer."""
 
     def start_slice(self, duration_s: float) -> None:
@@ -44,6 +46,12 @@ class Member(Process, Protocol):
     def end_slice(self) -> Slice:
         """Wait for the slice that was begun; raises TrialFailure."""
 
+    def start_load(self, load: Load) -> None:
+        """Let it answer requests."""
+
+    def end_load(self, load: Load) -> Served:
+        """Wait until all are answered; raises TrialFailure."""
+
     def start_batch(self, batch_size: int) -> None:
         """Let it go on with another batch size."""
 
@@ -51,7 +59,7 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[int], Member], deployment: Deployment, energy_j: EnergyMeter = no_meter) -> Process:
+def launch(start: Callable[[int], Member], deployment: Deployment, energy_j: EnergyMeter = no_meter) -> Worker:
     """Start the processes of a deployment, by their numbers from 0, and return them as one.
 
     `energy_j` is read around each slice that several have together. Raises what `start` raises, with nothing left
@@ -109,6 +117,17 @@ class Group:
         for member in self._members:
             member.start_slice(duration_s)
         return combined([self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)])
+
+    def load(self, load: Load) -> Served:
+        """Let all answer requests, which are dealt out to them at random."""
+        of_members = [load.of(number, len(self._members)) for number in range(len(self._members))]
+        for member, own in zip(self._members, of_members, strict=True):
+            member.start_load(own)
+        served = [
+            self._of(number, functools.partial(member.end_load, own))
+            for number, (member, own) in enumerate(zip(self._members, of_members, strict=True), start=1)
+        ]
+        return together(load, served)
 
     def pause(self) -> None:
         """Stop all."""

@@ -20,6 +20,7 @@ from tuner.machine.cpulist import format_list
 from tuner.machine.topology import read_mask
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.trial.load import Load, Served
 from tuner.trial.outcome import EnergyMeter, ExitStatus, ReadyReport, Slice, TrialFailure, no_meter
 from tuner.workload.workload import Workload
 
@@ -56,6 +57,13 @@ class Process(Protocol):
         """End the process and everything it started; may be called twice."""
 
 
+class Worker(Process, Protocol):
+    """A live process, or a group of them, that can answer requests: a worker of ours."""
+
+    def load(self, load: Load) -> Served:
+        """Answer requests at random times; raises TrialFailure."""
+
+
 class Launcher(Protocol):
     """Makes processes, and owns the clock that they live by."""
 
@@ -72,7 +80,7 @@ class Target:
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
-    framework's own part, `device` the file of the device's, `out_of_memory` what that one's libraries say where its
+    framework's child code, `device` the file of the device's, `out_of_memory` what that one's libraries say where its
     memory is full, and `is_early` tells which variables a process has to begin with. `feed` says where the inputs of a
     step are, None on the CPU, and `energy_j` what the device has taken (J). The processes of an ensemble have
     properties of their own, in `members`.
@@ -145,6 +153,13 @@ class StartResult:
     process: Process
     facts: ReadyReport | None = None
     failure: TrialFailure | None = None
+
+
+class WorkerLauncher(Launcher, Protocol):
+    """Makes processes that can answer requests."""
+
+    def launch(self, setting: Setting, deployment: Deployment) -> Worker:
+        """Start them; they are not ready yet."""
 
 
 def start_together(

@@ -23,6 +23,7 @@ from tuner.errors import TunerError
 from tuner.machine.cgroup import oom_kills
 from tuner.machine.exits import ended_text
 from tuner.paths import CHILD, boot_arguments
+from tuner.trial.load import Load, Served
 from tuner.trial.outcome import (
     KERNELS_MEMORY,
     EnergyMeter,
@@ -96,22 +97,22 @@ class ChildProcess:
         start: StartProcess,
         deadline_s: float,
         *,
-        applied: Callable[[ReadyReport], str | None] | None = None,
+        audit_failure: Callable[[ReadyReport], str | None] | None = None,
         log_bytes: int = _LOG_BYTES,
         energy_j: EnergyMeter = no_meter,
         has_device_memory: bool = False,
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
 
-        `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what it
-        prints the last `log_bytes` are kept. `energy_j` is read around each slice. Where
-        its device has memory of its own, that is what is told at its end, and not the host's.
+        `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what
+        it prints the last `log_bytes` are kept. `energy_j` is read around each slice. With `has_device_memory` its end
+        tells the memory of its device, and not the host's.
         """
         self._has_device_memory = has_device_memory
         self._energy_j = energy_j
         self._energy_before_j: float | None = None
         self._log_bytes = log_bytes
-        self._applied = applied
+        self._audit_failure = audit_failure
         self.deadline_s = deadline_s
         """How long (s) becoming ready, and each answer, may take."""
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
@@ -168,7 +169,7 @@ class ChildProcess:
 
     def _audit(self, facts: ReadyReport) -> None:
         """Raise TrialFailure if the setting does not hold in the process."""
-        problem = self._applied(facts) if self._applied is not None else None
+        problem = self._audit_failure(facts) if self._audit_failure is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
 
@@ -210,6 +211,20 @@ class ChildProcess:
             self._audit(self._facts)
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
+
+    def load(self, load: Load) -> Served:
+        """Let it answer requests, and return what came of them; of a load of no time it only gets ready for it."""
+        self.start_load(load)
+        return self.end_load(load)
+
+    def start_load(self, load: Load) -> None:
+        """Let it answer requests."""
+        self._command({"load": load.request()})
+
+    def end_load(self, load: Load) -> Served:
+        """Sleep until the report of a load comes."""
+        self.report("timed")
+        return Served.from_report(load, self.report("load"))
 
     def operators(self, n_steps: int, batch_size: int) -> dict[str, Any]:
         """Return what each operator of so many steps took, and what the framework reaches on large ones.

@@ -50,7 +50,7 @@ def facts_of(described: Iterable[Mapping[str, Any]], member: str = "") -> list[I
     ]
 
 
-def line(inputs: Sequence[InputFacts]) -> str:
+def inputs_text(inputs: Sequence[InputFacts]) -> str:
     """Return the inputs in one line, the doubtful ones first where there are too many for it."""
     shown = inputs
     if len(inputs) > _MOST:

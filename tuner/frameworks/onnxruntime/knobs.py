@@ -85,7 +85,7 @@ def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
 
 
 def _own_affinity(machine: Machine, build: OnnxRuntimeBuild, default_batch: int) -> Value:
-    """Return whether threads are bound when nothing is set; a pool of one has none to bind."""
+    """Return how threads are bound when nothing is set; a pool of one has none to bind."""
     return CORES if build.binds_by_default and int(_own(machine, build, default_batch)) > 1 else UNBOUND
 
 

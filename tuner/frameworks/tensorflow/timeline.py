@@ -240,7 +240,7 @@ def _opaque(programs: Sequence[Event], operators: Sequence[Event]) -> list[Event
 
 
 def _nested(events: Iterable[Event]) -> Iterator[tuple[Event, Sequence[Event]]]:
-    """Return each event with those of its line that it lies within, the outermost first."""
+    """Yield each event with those of its line that it lies within, the outermost first."""
     open_: dict[int, list[Event]] = {}
     for event in sorted(events, key=lambda each: (each.begin, -each.end)):
         outer = open_.setdefault(event.line, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tuner.devices import registry
 from tuner.devices.device import Device
 
 
@@ -15,8 +16,8 @@ class Counted(Device):
     child = Path(__file__).parent / "child/counted.py"
 
     def environment(self) -> dict[str, str]:
-        """Return what tells its own part how much to count."""
-        return {"TFTUNE_COUNTED": "64"}
+        """Return what hides all GPUs, and what tells its child code how much to count."""
+        return registry.hiding() | {"TFTUNE_COUNTED": "64"}
 
     def describe(self) -> dict[str, Any]:
         """Return it as plain data."""

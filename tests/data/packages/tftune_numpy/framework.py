@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,26 +20,20 @@ HERE = Path(__file__).parent
 SUBJECT = probing.ProbedPackage(title="NumPy", package="numpy", install="numpy", folder=HERE / "child")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Build:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumPyBuild(probing.ProbedBuild):
     """A NumPy build."""
 
-    id: str
-    python: str
-    version: str
-    fork_refusal: str = "OpenBLAS starts its threads while NumPy is imported"
-    observations: tuple[Any, ...] = ()
+    subject = SUBJECT
+    numpy: str
 
     @property
-    def title(self) -> str:
-        return f"NumPy {self.version}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"framework": "numpy", **asdict(self)}
+    def fork_refusal(self) -> str:
+        return "OpenBLAS starts its threads while NumPy is imported"
 
 
-def judge(case: AuditCase) -> AuditAnswer:
-    """Judge the threads of OpenBLAS by what the process tells."""
+def audit_threads(case: AuditCase) -> AuditAnswer:
+    """Audit the threads of OpenBLAS by what the process reports (`Model.state`)."""
     threads = case.effective["blas_threads"]
     return threads == case.values["blas_threads"], f"{threads} threads after the import"
 
@@ -58,7 +52,7 @@ class NumPy(framework.Framework):
             values=Numbers(counts_threads=True),
             carrier=Variable("OPENBLAS_NUM_THREADS"),
             default=lambda machine, *_: machine.logical_cpus,
-            audit=judge,
+            audit=audit_threads,
             read_at_start=True,
             n_threads=lambda values: int(values["blas_threads"]),
         ),
@@ -77,13 +71,12 @@ class NumPy(framework.Framework):
     kinds = ("python",)
     devices = ("cpu", "gpu")
 
-    def probe(self, python: Path, env: Mapping[str, str]) -> Build:
-        probing.locate(python, env, SUBJECT)
-        facts, _ = probing.run_probe(python, env, SUBJECT, {})
-        return Build(id=digest(facts), python=facts["python"], version=facts["version"])
+    def probe(self, python: Path, env: Mapping[str, str]) -> NumPyBuild:
+        facts = probing.remembered_facts(python, env, SUBJECT, switches=(), looks=())
+        return NumPyBuild(id=digest(facts), python=facts["python"], numpy=facts["numpy"])
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
-        return [f"NumPy {build['version']}, Python {build['python']}"]
+        return [f"NumPy {build['numpy']}, Python {build['python']}"]
 
 
 FRAMEWORK = NumPy()

@@ -1,8 +1,5 @@
 """NumPy as the worker asks for it; see `tuner.child.adapter`."""
 
-import json
-from pathlib import Path
-
 from tftune.child import effective, inputs
 
 OUT_OF_MEMORY = ()
@@ -27,8 +24,7 @@ def export(spec):
         {"name": f"input_{i}", "dtype": each.dtype.name, "shape": [None, *each.shape[1:]]}
         for i, each in enumerate(arrays)
     ]
-    for name, content in ((inputs.INPUTS, described), (inputs.GRAPH, None)):
-        (Path(spec["folder"]) / name).write_text(json.dumps(content))
+    inputs.write_described(spec["folder"], described, graph=None)
 
 
 class Model:

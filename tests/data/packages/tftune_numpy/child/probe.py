@@ -1,4 +1,4 @@
-"""Look at NumPy from inside the target interpreter; see `tuner.frameworks.probing.ask`."""
+"""Look at NumPy from inside the target interpreter; see `tuner.frameworks.probing.run_probe`."""
 
 from tftune.child import probe_result
 
@@ -7,7 +7,7 @@ def describe(_):
     """Return its version."""
     import numpy
 
-    return {"version": numpy.__version__}
+    return {"numpy": numpy.__version__}
 
 
 def main(arguments):

@@ -1,0 +1,319 @@
+"""Settings under load as they are published: what `tftune load` and `tftune size` give to programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from tuner.machine.conditions import Conditions
+from tuner.measure.load import LoadCandidate, LoadRound
+from tuner.model.queueing import Batching, Queue, scale_estimate, service_times
+from tuner.quantity import plural
+from tuner.result.study import Applied, VerdictResult, WarningResult, applied
+from tuner.stats.equivalence import verdict_on
+from tuner.stats.estimate import Array, Estimate
+from tuner.stats.tail import samples_needed
+from tuner.study.subject import Document, Values
+from tuner.trial.load import Served
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_DIGITS = 3  # of responses in ms that are published
+
+
+class LoadPoint(Struct, frozen=True, kw_only=True):
+    """Quantiles of the responses (ms) at a rate (1/s) of requests, and how many a batch has in the mean.
+
+    Of a measured point, a quantile is null if there were too few requests, and of one that could not keep up.
+    """
+
+    rate: float
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    batch: float
+    n_requests: int | None = None
+    """How many were measured; null of a point of the curve."""
+
+
+class CapacityResult(Struct, frozen=True, kw_only=True):
+    """The highest rate (1/s) at which the p99 keeps to the limit, with its 95 % interval; 0 if none does."""
+
+    rate: float
+    low: float
+    high: float | None
+
+
+class CurveResult(Applied, frozen=True, kw_only=True):
+    """A setting under load.
+
+    A batch has at most `max_batch` requests and waits at most `batch_wait_ms` for them. With a limit, these are what
+    carries most within it, by the model of the queue; measured were batches of at most `measured_batch`.
+
+    `saturation` is the rate (1/s)
+    that it answers if requests always wait. The `knee` is the point of the curve where the rate over the p99 is
+    largest. `unloaded_ms` is the p99 where requests hardly meet.
+    """
+
+    name: str
+    setting: Values
+    max_batch: int
+    batch_wait_ms: float
+    measured_batch: int
+    saturation: float
+    unloaded_ms: float
+    knee: LoadPoint
+    points: tuple[LoadPoint, ...]
+    measured: tuple[LoadPoint, ...]
+    capacity: CapacityResult | None
+    """Null without a limit."""
+    against_default: VerdictResult | None
+    """Its capacity over the default's; null for the default, without a limit, and if either keeps to it at no rate."""
+    peak_memory_bytes: int | None
+    service_error: float
+    """Half the width of the 95 % interval of its service times (log)."""
+    model_ratio: float | None
+    """How long the measured requests take by the model of the queue, over what they took; null if none kept up."""
+
+    @property
+    def processes_text(self) -> str:
+        """Return how many processes it is."""
+        return plural(self.deployment.processes, "process", "processes")
+
+    def p99_ms(self, rate: float) -> float:
+        """Return the p99 (ms) at a rate (1/s), between the points of the curve; infinite beyond it."""
+        rates, logs = self._p99_curve
+        return math.inf if rate > rates[-1] else math.exp(float(np.interp(rate, rates, logs)))
+
+    def capacity_at(self, limit_ms: float, slower: float = 0.0) -> float:
+        """Return the highest rate (1/s) of the curve whose p99 keeps to a limit (ms); 0 if none does.
+
+        With service times that are `slower` (log), the clock runs slower: C(L; f s) = C(L/f; s) / f.
+        """
+        rates, logs = self._p99_curve
+        limit = math.log(limit_ms) - slower
+        kept = np.flatnonzero(logs <= limit)
+        if not len(kept):
+            return 0.0
+        last = int(kept[-1])
+        rate = float(rates[last])
+        if last + 1 < len(rates):
+            rate = float(np.interp(limit, logs[last : last + 2], rates[last : last + 2]))
+        return rate * math.exp(-slower)
+
+    @property
+    def _p99_curve(self) -> tuple[Array, Array]:
+        """Return the rates of the curve, and the p99 (log ms) at them."""
+        rates = np.array([point.rate for point in self.points])
+        return rates, np.log([float(point.p99 or math.inf) for point in self.points])
+
+
+class LoadResult(Document, frozen=True, kw_only=True):
+    """A study's settings under load: requests of one item at random times, the default first."""
+
+    study: str
+    workload: str
+    item: str
+    limit_ms: float | None
+    curves: tuple[CurveResult, ...]
+    rounds: int
+    timed_s: float
+    failures: dict[str, str]
+    measured_at: str
+    conditions: Conditions
+    warnings: tuple[WarningResult, ...]
+
+
+def queue_of(candidate: LoadCandidate, rounds: Sequence[LoadRound]) -> Queue:
+    """Return the model of a candidate."""
+    loads = [round_.served[candidate.name] for round_ in rounds]
+    batching = Batching(
+        sizes=candidate.sizes,
+        wait_s=candidate.wait_s,
+        processes=candidate.deployment.processes,
+        callers=candidate.deployment.streams,
+    )
+    return Queue(batching=batching, times=service_times(loads))
+
+
+def curve_results(
+    candidates: Sequence[LoadCandidate],
+    rounds: Sequence[LoadRound],
+    *,
+    limit_s: float | None,
+    margin: float,
+    tunes: bool = True,
+) -> tuple[CurveResult, ...]:
+    """Return what complete rounds say of the candidates, the default first.
+
+    With a limit (s), batches are those that carry most within it, if `tunes`; else they are as measured.
+    """
+    measured = [queue_of(candidate, rounds) for candidate in candidates]
+    queues = [queue.tuned(limit_s) if limit_s is not None and tunes else queue for queue in measured]
+    results = []
+    for candidate, queue, as_measured in zip(candidates, queues, measured, strict=True):
+        capacity = None if limit_s is None else _capacity(queue.capacity_estimate(limit_s))
+        ratio = None if limit_s is None or queue is queues[0] else _log_ratio(queues[0], queue, limit_s)
+        against = None if ratio is None else VerdictResult.of(verdict_on(ratio, margin=margin))
+        results.append(_curve_result(candidate, queue, as_measured, rounds, capacity, against))
+    return tuple(results)
+
+
+def _log_ratio(default: Queue, queue: Queue, limit_s: float) -> Estimate | None:
+    """Return log C / C of the default, from what rounds have of both; None where either keeps to the limit nowhere.
+
+    What all processes of a round have in common, such as the speed of the machine in that minute, drops out.
+    """
+    capacities = [each.capacity(limit_s) for each in (default, queue)]
+    if not all(capacities):
+        return None
+    of_default, own = (each.elasticity(limit_s) * each.times.round_log for each in (default, queue))
+    return replace(scale_estimate(of_default - own), mean=math.log(capacities[1] / capacities[0]))
+
+
+def _curve_result(
+    candidate: LoadCandidate,
+    queue: Queue,
+    measured: Queue,
+    rounds: Sequence[LoadRound],
+    capacity: CapacityResult | None,
+    against_default: VerdictResult | None,
+) -> CurveResult:
+    served = [each for round_ in rounds for each in round_.served[candidate.name]]
+    ratios = [math.log(measured.replayed_ratio(each)) for each in served if each.keeps_up and each.responses_s]
+    peaks = [round_.memory[candidate.name] for round_ in rounds if candidate.name in round_.memory]
+    first = float(queue.rates()[0])
+    return CurveResult(
+        name=candidate.name,
+        setting=candidate.setting.to_dict(),
+        **applied(candidate.deployment),
+        max_batch=queue.batching.sizes[-1],
+        batch_wait_ms=round(1000 * queue.batching.wait_s, _DIGITS),
+        measured_batch=candidate.sizes[-1],
+        saturation=queue.saturation,
+        unloaded_ms=round(1000 * queue.quantile(first, 0.99), _DIGITS),
+        knee=_point(queue, queue.knee()),
+        points=tuple(_point(queue, float(rate)) for rate in queue.rates()),
+        measured=tuple(_measured(served)),
+        capacity=capacity,
+        against_default=against_default,
+        peak_memory_bytes=max(peaks, default=None),
+        service_error=queue.times.scale().half_width(),
+        model_ratio=math.exp(float(np.mean(ratios))) if ratios else None,
+    )
+
+
+def _capacity(estimate: Estimate | None) -> CapacityResult:
+    if estimate is None:
+        return CapacityResult(rate=0.0, low=0.0, high=0.0)
+    low, high = estimate.interval()
+    return CapacityResult(rate=estimate.ratio, low=low, high=high if math.isfinite(high) else None)
+
+
+def _point(queue: Queue, rate: float) -> LoadPoint:
+    """Return the point of the curve at a rate (1/s)."""
+    figures: dict[str, Any] = {name: round(1000 * queue.quantile(rate, p), _DIGITS) for name, p in QUANTILES.items()}
+    return LoadPoint(rate=round(rate, 4), batch=round(queue.at(rate)[1], 2), **figures)
+
+
+def _measured(served: Sequence[Served]) -> list[LoadPoint]:
+    """Return the quantiles of all that was measured at each rate."""
+    points = []
+    for rate in sorted({each.load.rate for each in served}):
+        of_rate = [each for each in served if each.load.rate == rate]
+        responses_s = [seconds for each in of_rate for seconds in each.responses_s]
+        batches = [batch.n_requests for each in of_rate for batches in each.batches for batch in batches]
+        keeps_up = all(each.keeps_up for each in of_rate)
+        figures: dict[str, Any] = {
+            name: round(1000 * float(np.quantile(responses_s, p)), _DIGITS)
+            if keeps_up and len(responses_s) >= samples_needed(p)
+            else None
+            for name, p in QUANTILES.items()
+        }
+        n_requests = sum(each.n_requests for each in of_rate)
+        batch = round(float(np.mean(batches)), 2) if batches else 0.0
+        points.append(LoadPoint(rate=round(rate, 4), **figures, batch=batch, n_requests=n_requests))
+    return points
+
+
+# ---- sizing ---------------------------------------------------------------------------------------------------------
+
+
+class SizeRow(Struct, frozen=True, kw_only=True):
+    """How many copies of a setting carry a load: each copy is all its processes, on CPUs as they were measured.
+
+    `capacity` is the rate (1/s) that a copy carries within the limit, `capacity_low` the lower end of its interval, by
+    which `copies` are counted; null if no number of them keeps to the limit. `p99_ms` is what the curve has at the rate
+    of each copy. `is_extrapolated` tells that this rate is higher than any that was measured.
+    """
+
+    study: str
+    machine: str
+    name: str
+    setting: Values
+    processes: int
+    cpus: float
+    capacity: float
+    capacity_low: float
+    copies: int | None
+    rate_each: float | None
+    p99_ms: float | None
+    is_extrapolated: bool
+    cost: float | None
+    """Of all copies; null if no cost was given."""
+
+    @property
+    def total_cpus(self) -> float:
+        """Return the CPUs of all copies; infinite if none suffice."""
+        return math.inf if self.copies is None else self.copies * self.cpus
+
+
+class SizeResult(Document, frozen=True, kw_only=True):
+    """How many copies carry `rate` requests a second (1/s) with a p99 of at most `limit_ms`, the cheapest first.
+
+    `headroom` is the share of the rate that is kept free for more.
+    """
+
+    workload: str
+    item: str
+    rate: float
+    limit_ms: float
+    headroom: float
+    rows: tuple[SizeRow, ...]
+
+
+def size_row(
+    load: LoadResult,
+    curve: CurveResult,
+    *,
+    machine: str,
+    cpus: float,
+    rate: float,
+    limit_ms: float,
+    headroom: float,
+    cost: float | None,
+) -> SizeRow:
+    """Return how many copies of a curve carry a rate (1/s), each on so many `cpus` of a `machine`."""
+    low = curve.capacity_at(limit_ms, curve.service_error)
+    copies = math.ceil(rate * (1 + headroom) / low - 1e-9) if low else None
+    rate_each = None if copies is None else rate / copies
+    measured = max(point.rate for point in curve.measured)
+    return SizeRow(
+        study=load.study,
+        machine=machine,
+        name=curve.name,
+        setting=curve.setting,
+        processes=curve.deployment.processes,
+        cpus=cpus,
+        capacity=curve.capacity_at(limit_ms),
+        capacity_low=low,
+        copies=copies,
+        rate_each=rate_each,
+        p99_ms=None if rate_each is None else curve.p99_ms(rate_each),
+        is_extrapolated=low > measured,
+        cost=None if cost is None or copies is None else copies * cost,
+    )
