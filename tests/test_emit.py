@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dotenv
@@ -31,6 +32,7 @@ from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
+from tuner.report import studycard
 from tuner.report.emit import SERVING, Batching, Format, emit
 from tuner.result.study import StudyResult
 from tuner.space.deployment import Deployment
@@ -363,6 +365,25 @@ def test_no_more_batches_wait_than_a_limit_leaves_time_for() -> None:
 
     assert [enqueued(each * call_s) for each in (0.5, 1.5, 4.5)] == ["1", "1", "3"]
     assert enqueued(4.5 * call_s, 20.0) == "128"
+
+
+def test_batches_are_those_that_carry_most_under_load() -> None:
+    """A batch of 4 takes 40 ms of two processes that answer 200 requests a second, so that 3 more fit into 160 ms."""
+    stored = (ROOT / "tests/data/studies/resnet50-processes.json").read_bytes()
+    study = msgspec.json.decode(stored, type=StudyResult)
+    assert study.groups is not None
+    advice = study.groups.recommended
+    setting = {**advice.setting, "batch_size": 32}
+    curve = SimpleNamespace(setting=setting, max_batch=4, batch_wait_ms=2.5, saturation=200.0)
+    other = SimpleNamespace(setting={**setting, "intra_op": 7}, max_batch=9, batch_wait_ms=9.0, saturation=9.0)
+
+    def file(load: Any) -> list[str]:
+        text = studycard.snippet(study, advice, Format.TFSERVING_K8S, load=load)
+        return re.findall(r"(?:max_batch_size|micros|enqueued_batches) { value: (\d+) }", text)
+
+    assert file(SimpleNamespace(limit_ms=160.0, curves=(other, curve))) == ["4", "2500", "3"]
+    assert file(SimpleNamespace(limit_ms=160.0, curves=(other,))) == file(None) == ["8", "0", "16"]
+    assert file(SimpleNamespace(limit_ms=None, curves=(curve,))) == file(None)
 
 
 def test_kubernetes_is_given_the_measured_memory_and_a_quarter_more() -> None:

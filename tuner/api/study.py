@@ -88,7 +88,7 @@ class Study(Shown):
             raise unknown_name("format", format, list(Format))
         advice = advice_of(self.result, groups=instances)
         better = "" if advice.deployment.processes > 1 else self.better_with_instances() or ""
-        return studycard.snippet(self.result, advice, Format(format), model=model, better=better)
+        return studycard.snippet(self.result, advice, Format(format), model=model, better=better, load=self._load)
 
     def report(self, format: str = "html") -> str:
         """Return the study as one page that needs nothing else: `html`, or `md` for a pull request."""
@@ -116,7 +116,7 @@ class Study(Shown):
         study, advice = self.result, self.result.recommended
         if advice is not None and advice.deployment and not advice.deployment.members:
             fitting = [name for name in formats if name not in SERVING or study.framework.server_flags]
-            snippets = {name: studycard.snippet(study, advice, Format(name)) for name in fitting}
+            snippets = {name: studycard.snippet(study, advice, Format(name), load=self._load) for name in fitting}
         several = None if study.groups is None else study.groups.recommended
         if several is not None and several.deployment.processes > 1:
             of_several = {f"{name}, several processes": Format(name) for name in formats if name in _OF_SEVERAL}

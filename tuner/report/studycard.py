@@ -14,6 +14,7 @@ from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
+from tuner.result.load import LoadResult
 from tuner.result.study import (
     FinalsResult,
     GroupsResult,
@@ -28,7 +29,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
-from tuner.study.subject import Subject
+from tuner.study.subject import Subject, Values
 from tuner.trial.outcome import Status
 
 _BATCH_SIZE = "batch_size"
@@ -173,11 +174,17 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
 
 
 def snippet(
-    study: StudyResult, advice: RecommendedResult, format_: Format, *, model: str | None = None, better: str = ""
+    study: StudyResult,
+    advice: RecommendedResult,
+    format_: Format,
+    *,
+    model: str | None = None,
+    better: str = "",
+    load: LoadResult | None = None,
 ) -> str:
     """Return what applies the advice, of an ensemble to one `model` if it is named; raises BadInputError.
 
-    `better` points to what was proven to be better than the advice.
+    `better` points to what was proven to be better than the advice. `load` is what was measured under load.
     """
     deployment, title = deployment_of(study, advice), f"tftune, study {study.study}"
     whole = None if model is None else deployment
@@ -200,7 +207,7 @@ def snippet(
         whole=whole,
         model=study.workload.name,
         memory_bytes=None if model else _process_bytes(study, advice),
-        batching=_batching(study, advice),
+        batching=_batching(study, advice, load),
     )
 
 
@@ -228,20 +235,41 @@ def _process_bytes(study: StudyResult, advice: RecommendedResult) -> float | Non
     return max(own / n, default or 0)
 
 
-def _batching(study: StudyResult, advice: RecommendedResult) -> Batching | None:
+def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | None) -> Batching | None:
     """Return how a server makes batches as they were measured, None where the workload has none.
 
-    With a limit on the latency no more batches wait than it leaves time for. Calls of --rate wait already.
+    Under load with a limit these are the batches that carry most within it, else those of the size in the finals. With
+    a limit no more batches wait than it leaves time for. Calls of --rate wait already.
     """
+    threads, n_processes = advice.deployment.streams, advice.deployment.processes
+    if load is not None and load.limit_ms is not None:
+        curve = next((each for each in load.curves if _but_batch(each.setting) == _but_batch(advice.setting)), None)
+        if curve is not None:
+            batch_ms = 1000 * curve.max_batch * threads * n_processes / curve.saturation
+            return Batching(
+                max_batch_size=curve.max_batch,
+                timeout_us=round(1000 * curve.batch_wait_ms),
+                threads=threads,
+                enqueued=_enqueued(load.limit_ms, batch_ms, threads),
+            )
     size = advice.setting.get(_BATCH_SIZE)
     if not isinstance(size, int):
         return None
-    made = Batching(max_batch_size=size, threads=advice.deployment.streams)
+    made = Batching(max_batch_size=size, threads=threads)
     tail, limit_s = _tails(study, advice)[0], study.limits.p99_s
     call_ms = None if tail is None else tail.p99 or tail.p50
     if call_ms is None or limit_s is None or study.workload.rate:
         return made
-    return replace(made, enqueued=max(1, int((1000 * limit_s / call_ms - 1) * made.threads)))
+    return replace(made, enqueued=_enqueued(1000 * limit_s, call_ms, threads))
+
+
+def _but_batch(setting: Values) -> Values:
+    return {name: value for name, value in setting.items() if name != _BATCH_SIZE}
+
+
+def _enqueued(limit_ms: float, batch_ms: float, threads: int) -> int:
+    """Return how many batches may wait so that the last of them still ends within a limit, one at least."""
+    return max(1, int((limit_ms / batch_ms - 1) * threads))
 
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
