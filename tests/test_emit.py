@@ -374,16 +374,22 @@ def test_batches_are_those_that_carry_most_under_load() -> None:
     assert study.groups is not None
     advice = study.groups.recommended
     setting = {**advice.setting, "batch_size": 32}
-    curve = SimpleNamespace(setting=setting, max_batch=4, batch_wait_ms=2.5, saturation=200.0)
+    curve = SimpleNamespace(
+        setting=setting, max_batch=4, batch_wait_ms=2.5, saturation=200.0, peak_memory_bytes=8 << 30
+    )
     other = SimpleNamespace(setting={**setting, "intra_op": 7}, max_batch=9, batch_wait_ms=9.0, saturation=9.0)
 
+    def written(load: Any) -> str:
+        return studycard.snippet(study, advice, Format.TFSERVING_K8S, load=load)
+
     def file(load: Any) -> list[str]:
-        text = studycard.snippet(study, advice, Format.TFSERVING_K8S, load=load)
+        text = written(load)
         return re.findall(r"(?:max_batch_size|micros|enqueued_batches) { value: (\d+) }", text)
 
     assert file(SimpleNamespace(limit_ms=160.0, curves=(other, curve))) == ["4", "2500", "3"]
     assert file(SimpleNamespace(limit_ms=160.0, curves=(other,))) == file(None) == ["8", "0", "16"]
     assert file(SimpleNamespace(limit_ms=None, curves=(curve,))) == file(None)
+    assert "memory: 5120Mi" in written(SimpleNamespace(limit_ms=None, curves=(curve,)))  # of 4 GiB each
 
 
 def test_kubernetes_is_given_the_measured_memory_and_a_quarter_more() -> None:

@@ -14,7 +14,7 @@ from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
-from tuner.result.load import LoadResult
+from tuner.result.load import CurveResult, LoadResult
 from tuner.result.study import (
     FinalsResult,
     GroupsResult,
@@ -206,7 +206,7 @@ def snippet(
         better=better,
         whole=whole,
         model=study.workload.name,
-        memory_bytes=None if model else _process_bytes(study, advice),
+        memory_bytes=None if model else _process_bytes(study, advice, load),
         batching=_batching(study, advice, load),
     )
 
@@ -221,7 +221,7 @@ def _tails(study: StudyResult, advice: RecommendedResult) -> tuple[TailResult | 
     return tails.get(advice.source), tails.get(study.default)
 
 
-def _process_bytes(study: StudyResult, advice: RecommendedResult) -> float | None:
+def _process_bytes(study: StudyResult, advice: RecommendedResult, load: LoadResult | None) -> float | None:
     """Return the most memory that a process of the advice was seen to hold, None where that is not known.
 
     Several hold their libraries in common, which counts once. So one alone is not taken to need less than the default.
@@ -229,10 +229,10 @@ def _process_bytes(study: StudyResult, advice: RecommendedResult) -> float | Non
     if "index" in study.device:  # a GPU's memory is counted there, not the host's
         return None
     own, default = (None if tail is None else tail.peak_memory_bytes for tail in _tails(study, advice))
+    curve = _curve(advice, load)
+    peaks = [peak for peak in (own, None if curve is None else curve.peak_memory_bytes) if peak is not None]
     n = advice.deployment.processes
-    if own is None or n == 1:
-        return own
-    return max(own / n, default or 0)
+    return max(max(peaks) / n, 0 if n == 1 else default or 0) if peaks else None
 
 
 def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | None) -> Batching | None:
@@ -242,16 +242,15 @@ def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | 
     a limit no more batches wait than it leaves time for. Calls of --rate wait already.
     """
     threads, n_processes = advice.deployment.streams, advice.deployment.processes
-    if load is not None and load.limit_ms is not None:
-        curve = next((each for each in load.curves if _but_batch(each.setting) == _but_batch(advice.setting)), None)
-        if curve is not None:
-            batch_ms = 1000 * curve.max_batch * threads * n_processes / curve.saturation
-            return Batching(
-                max_batch_size=curve.max_batch,
-                timeout_us=round(1000 * curve.batch_wait_ms),
-                threads=threads,
-                enqueued=_enqueued(load.limit_ms, batch_ms, threads),
-            )
+    curve = _curve(advice, load)
+    if curve is not None and load is not None and load.limit_ms is not None:
+        batch_ms = 1000 * curve.max_batch * threads * n_processes / curve.saturation
+        return Batching(
+            max_batch_size=curve.max_batch,
+            timeout_us=round(1000 * curve.batch_wait_ms),
+            threads=threads,
+            enqueued=_enqueued(load.limit_ms, batch_ms, threads),
+        )
     size = advice.setting.get(_BATCH_SIZE)
     if not isinstance(size, int):
         return None
@@ -261,6 +260,12 @@ def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | 
     if call_ms is None or limit_s is None or study.workload.rate:
         return made
     return replace(made, enqueued=_enqueued(1000 * limit_s, call_ms, threads))
+
+
+def _curve(advice: RecommendedResult, load: LoadResult | None) -> CurveResult | None:
+    """Return what the setting of an advice did under load, whatever its batches; None where that was not measured."""
+    curves = () if load is None else load.curves
+    return next((each for each in curves if _but_batch(each.setting) == _but_batch(advice.setting)), None)
 
 
 def _but_batch(setting: Values) -> Values:
