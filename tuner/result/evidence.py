@@ -204,8 +204,9 @@ def number_warnings(
             texts[Code.LEFT_OUT] = f"{share} of a setting were 0 or not finite, and do not count"
         is_smaller_better = is_time(slices[0].unit)
         if is_smaller_better not in (None, objective.smaller_is_better):
-            kind, aim = ("a time", "large") if is_smaller_better else ("a rate", "small")
-            texts[Code.WRONG_WAY] = f"the numbers are in {slices[0].unit}, {kind}, and the best is a {aim} one"
+            usual, aim = ("less", "large") if is_smaller_better else ("more", "small")
+            unit = slices[0].unit
+            texts[Code.WRONG_WAY] = f"the numbers are in {unit}, of which {usual} is better; the best is a {aim} one"
         if len(batch_sizes) > 1 and not counts_items(slices[0].unit):
             sizes = ", ".join(map(str, sorted(batch_sizes)))
             are = f"are in {slices[0].unit}" if slices[0].unit else "have no unit"
