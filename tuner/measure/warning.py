@@ -95,7 +95,8 @@ ADVICE = {
     Code.WRONG_WAY: "see that --minimize is given for a time or an energy, and not for a rate",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
-    Code.FAR_APART: "see whether the command prints another unit under some settings, and let it print one",
+    Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "
+    "other figures, too",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "
     "without TensorFlow) {openmp_threads}",

@@ -212,6 +212,10 @@ def number_warnings(
             are = f"are in {slices[0].unit}" if slices[0].unit else "have no unit"
             whose = "a step has" if is_per_step(slices[0].unit) else "may be of whole batches, which have"
             texts[Code.PER_STEP] = f"the numbers {are}, and {whose} {sizes} items"
+        ordered = sorted(metrics)
+        low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]  # without a slow start
+        if high > _FAR * low:
+            texts[Code.FAR_APART] = f"a run prints numbers of {low:g} and of {high:g}"
         counts[name] = {(len(each.metrics) + each.n_left_out) / each.n_steps for each in slices}
     if medians and max(medians) > _FAR * min(medians):
         texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"
