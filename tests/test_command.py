@@ -607,6 +607,9 @@ def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, word
         (r"^real ([0-9.]+)", False, "a time"),
         (r"train_runtime\D+([0-9.]+)", False, "a time"),
         (r"Time per request: +([0-9.]+)", False, "a time"),
+        (r"\btime: ([0-9.]+)", False, "a time"),
+        (r"\bp99=([0-9.]+)", False, "a time"),
+        (r"clat.*avg=([0-9.]+)", False, "a time"),
         (
             r"Throughput: ([0-9.]+)",
             True,
@@ -672,6 +675,7 @@ def test_a_command_that_sets_a_knobs_variable_itself_is_told(
         (r"rate: ([[:digit:].]+)", r"\[:digit:\] is not known in Python's patterns.*write \[0-9\]"),
         (r"rate: \K[0-9.]+", "put parentheses around the number instead"),
         ("rate: (", "expected a regular expression"),
+        (r"rate: (?<n>[0-9]+)", r"Python writes a named group \(\?P<name>…\)"),
     ],
 )
 def test_patterns_of_other_programs_are_told_how_to_be_written(pattern: str, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -232,6 +233,15 @@ def test_no_file_of_the_user_is_run_by_the_command(tmp_path: Path, path: str | N
     done = subprocess.run(words, **options, input=asked, check=False)  # type: ignore[call-overload]
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"tftune: unknown workload 'lenet6'; did you mean lenet5"), done.stderr
+
+
+def test_a_folder_that_was_removed_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    python = f"env -u PYTHONPATH {shlex.quote(sys.executable)} -P"  # which fails itself where a relative path is in it
+    line = f"cd gone && rmdir ../gone && exec {python} {shlex.quote(str(COMMAND))} list"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tftune: the current folder has been removed"), done.stderr
 
 
 def test_the_console_script_does_not_run_a_tuner_py(tmp_path: Path) -> None:

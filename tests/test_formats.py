@@ -37,6 +37,7 @@ def archive(path: Path, *names: str) -> None:
         ("frozen.pb", b"\x0a\x05abcde", "is a frozen graph (GraphDef); give the SavedModel"),
         ("other.pb", b"\x08\x01\x12\x00", "is the graph of a SavedModel; name it saved_model.pb"),
         ("net.pb", b"\x08\x07\x12\x07pytorch", "is an ONNX model under another name; name it model.onnx"),
+        ("net.onnx.bak", b"\x08\x08\x3a\x80\x01", "is an ONNX model under another name; name it model.onnx"),
         ("graph.pbtxt", b"node {", "is a graph as text"),
         ("model.tflite", b"\x1c\x00\x00\x00TFL3" + bytes(20), "is a TensorFlow Lite model"),
         ("quantised.bin", b"\x1c\x00\x00\x00TFL3" + bytes(20), "is a TensorFlow Lite model"),

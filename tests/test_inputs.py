@@ -761,7 +761,7 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
 def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     node, kinds = onnx.helper.make_node, onnx.TensorProto
-    names = ["ids", "flag", "cond", "trips", "plain", "outer", "local", "counts", "late", "tokens"]
+    names = ["ids", "flag", "cond", "trips", "plain", "outer", "local", "counts", "late", "tokens", "features"]
     tensors = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, ["batch"]) for name in names]
     inner = onnx.helper.make_graph([node("Unique", ["outer"], ["u"])], "then", [], [tensors[4]])
     loop_inputs = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, []) for name in ("i", "c", "state")]
@@ -787,6 +787,7 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
         node("Range", ["", "trips", ""], ["numbers"]),
         node("Shrink", ["plain", "local"], ["shape", "found"], domain="own"),
         node("LSTM", ["plain", "w", "r", "", "counts"], ["y"]),
+        node("TreeEnsembleRegressor", ["features"], ["score"], domain="ai.onnx.ml"),  # a path for each value
         node("Loop", ["", "", "", "late"], ["end"], body=two_turns),  # what ends it comes round after a turn
     ]
     shrink = onnx.helper.make_function(
@@ -795,7 +796,7 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     table = onnx.numpy_helper.from_array(np.zeros((50, 4), "float32"), "table")
     graph = onnx.helper.make_graph(nodes, "g", tensors, [], [table])
     onnx.save(onnx.helper.make_model(graph, functions=[shrink]), tmp_path / "m.onnx")
-    decisive = {"ids", "flag", "cond", "trips", "outer", "local", "counts", "late"}
+    decisive = {"ids", "flag", "cond", "trips", "outer", "local", "counts", "late", "features"}
     assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50}, set())
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
     assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == usage.UNKNOWN
@@ -829,7 +830,12 @@ INDEXING = [
     ("hashed", [("Mul", ["ids", "prime"], {}), ("Mod", ["&", "n"], {})], 90, False),
     ("hashed, a part of the table each", [("Mod", ["ids", "n"], {}), ("Add", ["&", "offsets"], {})], 90, False),
     ("clipped", [("Sub", ["ids", "n"], {}), ("Clip", ["&", "zero", "n"], {})], 90, False),
-    ("shifted", [("Add", ["ids", "n"], {})], None, True),
+    ("multiplied", [("Mul", ["ids", "n"], {})], None, True),
+    ("beyond the end", [("Add", ["ids", "n"], {})], None, True),
+    ("after two rows of others", [("Add", ["two", "ids"], {}), ("Cast", ["&"], {"to": 7})], 88, False),
+    ("a part of the table each", [("Unsqueeze", ["offsets"], {}), ("Add", ["ids", "&"], {})], 10, False),
+    ("shifted twice", [("Add", ["ids", "two"], {}), ("Add", ["&", "two"], {})], None, True),
+    ("shifted or not", [("Add", ["ids", "two"], {}), ("Where", ["flag", "&", "zero"], {})], None, True),
     ("joined with a sum", [("Add", ["ids", "n"], {}), ("Concat", ["ids", "&"], {"axis": 0})], None, True),
 ]
 
@@ -849,11 +855,14 @@ def test_indices_are_found_behind_what_is_made_of_them_in_an_onnx_file(
         nodes.append(onnx.helper.make_node(operator, operands, [last], **attributes))
     nodes.append(onnx.helper.make_node("Gather", ["table", last], ["y"]))
     inputs = [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"])]
+    numbers = {"n": 90, "two": np.int32(2), "zero": 0, "prime": 31, "offsets": [0, 30, 40]}
+    constants = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()]
     table = onnx.numpy_helper.from_array(np.zeros((90, 4), "f4"), "table")
-    graph = onnx.helper.make_graph(nodes, "g", inputs, [], [table])
+    graph = onnx.helper.make_graph(nodes, "g", inputs, [], [table, *constants])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
     found = onnxfile.value_facts(str(tmp_path / "m.onnx"))
-    assert found == (set(), {"ids": rows} if rows else {}, {"ids"} if is_worked_out else set())
+    uneven = {"ids"} if rows == 10 else set()  # another part has 50 rows
+    assert found == (uneven, {"ids": rows} if rows else {}, {"ids"} if is_worked_out else set())
 
 
 TABLES = [
@@ -994,6 +1003,9 @@ def test_exporters_number_the_batches_of_inputs() -> None:
     for name in ("batch_1", "batch_size_2", "batch2"):
         inputs = [model_input("x", shape=["batch", 3]), model_input("y", shape=[name, 5])]
         assert [each["shape"] for each in shapes.placed(inputs, {})] == [[None, 3], [None, 5]]
+    # PyTorch names what has none after its input.
+    numbered = [model_input("tokens", shape=["tokens_dynamic_axes_1", "tokens_dynamic_axes_2"])]
+    assert [each["shape"] for each in shapes.placed(numbered, {"tokens": [128]})] == [[None, 128]]
 
 
 def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:

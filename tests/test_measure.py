@@ -626,6 +626,11 @@ def test_numbers_that_are_far_apart_may_have_different_units() -> None:
 
     assert codes(1.1, 917.0) == {Code.FAR_APART}
     assert codes(1.1, 2.0) == set()
+    [both] = slices(985.0)  # as of a pattern that matches "learning rate: 0.001", too
+    rounds = [Round(slices={"a": [replace(both, metrics=(0.001, 985.0, 0.001, 990.0))]})]
+    assert {each.code for each in evidence.number_warnings(rounds, Objective.MAXIMIZE, {1})} == {Code.FAR_APART}
+    rounds = [Round(slices={"a": [replace(both, metrics=(0.9, 985.0, 981.0, 990.0, 989.0))]})]  # a slow start
+    assert evidence.number_warnings(rounds, Objective.MAXIMIZE, {1}) == []
 
 
 def test_of_a_very_wide_interval_no_figure_between_its_ends_is_named() -> None:

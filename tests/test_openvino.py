@@ -14,6 +14,7 @@ import pytest
 
 from tests.command_line import tftune_here
 from tests.conftest import Call
+from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
 from tuner.frameworks.openvino.child import exporter
 from tuner.frameworks.openvino.framework import FRAMEWORK, OpenVinoBuild
@@ -193,7 +194,7 @@ def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
     """Two rows of a table would stay in the cache."""
     openvino = pytest.importorskip("openvino")
     ops = openvino.opset13
-    names = ("ids", "hashed", "shifted", "plain")
+    names = ("ids", "hashed", "shifted", "doubled", "nested", "plain")
     given = {name: ops.parameter([-1, 8], np.int64, name=name) for name in names}
     for name, each in given.items():
         each.output(0).set_names({name})
@@ -204,7 +205,27 @@ def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
         ops.convert(given["ids"], "i32"),
         ops.floor_mod(ops.multiply(given["hashed"], ops.constant(np.int64(31))), size),
         ops.add(given["shifted"], ops.constant(np.int64(2))),
+        ops.add(given["doubled"], given["doubled"]),
     ]
     outputs = [ops.gather(table, index, first) for index in indices]
+    inside = [ops.parameter([-1, 8], np.int64) for _ in range(2)]
+    bodies = [openvino.Model([ops.gather(table, each, first)], [each], "body") for each in inside]
+    branch = ops.if_op(ops.constant(True))
+    branch.set_then_body(bodies[0])
+    branch.set_else_body(bodies[1])
+    branch.set_input(given["nested"].output(0), *inside)
+    branch.set_output(*(body.results[0] for body in bodies))
+    outputs.append(branch)
     model = openvino.Model([*outputs, ops.convert(given["plain"], "f32")], list(given.values()), "tables")
-    assert exporter.value_facts(model) == (set(), {"ids": 90, "hashed": 90}, {"shifted"})
+    rows = {"ids": 90, "hashed": 90, "shifted": 88}
+    assert exporter.value_facts(model) == (set(), rows, {"doubled", "nested"})
+
+
+def test_an_input_of_a_type_that_numpy_has_not_is_refused(tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    given = openvino.opset13.parameter([-1, 4], openvino.Type.u4, name="x")
+    model = openvino.Model([openvino.opset13.convert(given, "f32")], [given], "half bytes")
+    openvino.save_model(model, tmp_path / "m.xml")
+    with pytest.raises(WorkloadError, match="its input 'x' has the unsupported type u4") as caught:
+        exporter.model_inputs(str(tmp_path / "m.xml"), [])
+    assert "openvino.preprocess" in caught.value.advice

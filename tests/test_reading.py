@@ -83,6 +83,19 @@ RATE = r"rate: ([0-9.]+)"
         (r"rate: (\d+)\r", "rate: 12\r\n", 12.0, 1.0),
         # UTF-16 without its mark.
         (RATE, "\0".join("rate: 12.5"), 12.5, 0.1),
+        # Dots that lead to a number are none of its own.
+        (r"rate\.*([0-9.]+)", "rate.....985", 985.0, 1.0),
+        (r"rate\.(\d+)", "rate.985", 985.0, 1.0),
+        (r"rate.(\.\d+)", "rate .985", 0.985, 0.001),
+        # Columns with semicolons between them have a comma for the decimal point.
+        (r"^resnet;([^;]+)", "resnet;12,84;32", 12.84, 0.01),
+        (r"^resnet;([0-9.]+)", "resnet;987,654", 987.654, 0.001),
+        (r'^"([0-9,]+)"', '"987,654";"32"', 987.654, 0.001),
+        (r"rate: ([0-9,]+)", "loss 1; rate: 1,830; x", 1830.0, 1.0),
+        # A terminal's codes, such as those of tput and of programs that go back to a place.
+        (RATE, "rate: \x1b[1m\x1b712.5\x1b8\x1b(B\x1b[m", 12.5, 0.1),
+        (r"^(\d+) it", "9\x1b[1G12 it", 12.0, 1.0),
+        (r"(\d+)张/秒", "吞吐量833张/秒", 833.0, 1.0),
     ],
 )
 def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolution: float) -> None:
@@ -162,6 +175,17 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"time: ([\d.]+)", "time: 950 +/- 12.1 µs", "µs"),
         (r"time: ([\d.]+)", "time: 950 (± 12) us", "us"),
         (r"took ([\d.]+)", "took 12-13 ms", "ms"),
+        # So do the other figures of a list, but no time after a dash, and no share.
+        (r"avg/max: ([\d.]+)", "avg/max: 1.2/1.5 ms", "ms"),
+        (r"p50: ([\d.]+)", "p50: 1.2 / 1.5 / 1.8 ms", "ms"),
+        (r"img/s: ([\d.]+)", "img/s: 812.3 - 1.2 s elapsed", "img/s"),
+        (RATE, "rate: 12.5 (-3.2%)", ""),
+        (r"took ([\d.]+)", "took 1.2 ± 3% ms", "ms"),
+        (r"took ([\d.]+)", "took 1.2 sec/100 images", "sec"),
+        (r"took ([\d.]+)", "took 1.5 hrs", "hrs"),
+        (r"took ([\d.]+)", "took 1.5\u00a0ms", "ms"),
+        (r"in ([\d.]+)", "Predicted in 985.1 milli-seconds.", "milli-seconds"),
+        (r"耗时([\d.]+)", "耗时950毫秒", "毫秒"),
         (r"avg=([\d.]+)", "clat (nsec): min=900, max=20k, avg=1200.20", "nsec"),
         (r"avg ([\d.]+)", "img/s: avg 812.3 min 790.1 max 830.2", "img/s"),
         (r"avg ([\d.]+)", "avg 1.2 / min 0.9 / max 1.5", ""),
@@ -407,6 +431,8 @@ def test_the_half_of_a_bar_that_has_the_inverse_unit_is_not_lost() -> None:
         assert field in caught.value.hint
     with pytest.raises(NoNumberError, match="others are in s/img: '2/60"):
         read("([0-9.]+)img/s", bar("?img/s", "1.10s/img", "1.12s/img", "1.08s/img", "1.02img/s"))
+    with pytest.raises(NoNumberError, match="others are in s/img: '2/60"):  # of the unit " img"
+        read("([0-9.]+) img/s", bar("1.05 img/s", "1.03 img/s", "1.10s/ img", "1.12s/ img"))
 
 
 @pytest.mark.parametrize(
@@ -468,11 +494,11 @@ def test_programs_that_change_their_unit_are_compared(pattern: str, first: str, 
 
 def test_a_bound_is_no_number() -> None:
     """Programs print it of what is too fast for their digits."""
-    for text in ("t: <1 ms", "t: < 1 ms", "t: ≤1 ms"):
+    for text in ("t: <1 ms", "t: < 1 ms", "t: ≤1 ms", "t: >1 ms"):
         for pattern in (r"t: (.*) ms", r"t: \D*(\d+) ms"):
             with pytest.raises(NoNumberError, match="1', which is a bound and no number"):
                 read(pattern, text)
-    assert read(r"(<[0-9]+>)", "<12>").values == (12.0,)
+    assert read(r"(<[0-9]+>)", "<12>").values == read(r"=> (\d+)", "x => 12").values == (12.0,)
     assert read(r"<rate>([0-9]+)<", "<rate>12</rate>").values == (12.0,)
 
 
@@ -545,6 +571,10 @@ _TABLE = "Name (time in {})   Min   OPS ({}ops/s)\ntest_predict   {}   {}\n"
         (r'"value": ([0-9.]+)', '{"value": 950.1, "unit": "us"}', '{"value": 1.21, "unit": "ms"}', "ms"),
         (r"^lat,([0-9.]+)", "lat,950.1,us", "lat,1.21,ms", "ms"),
         (r"lat: ([0-9.]+)", "results in ms:\nlat: 950.1", "results in s:\nlat: 1.21", "s"),
+        (r"p50, p99: ([0-9.]+)", "p50, p99: 950, 990 us", "p50, p99: 1.2, 1.5 ms", "ms"),
+        (r"avg ([0-9.]+)", "avg 950 max 990 us", "avg 1.2 max 1.5 ms", "ms"),
+        (r"mean=\(([0-9.]+)", "mean=(950, 12) us", "mean=(1.2, 0.1) ms", "ms"),
+        (r"\| ([0-9.]+)", "| 950 | us |", "| 1.2 | ms |", "ms"),
         (RATE, "throughput [kreq/s]\nrate: 1.2", "throughput [req/s]\nrate: 940", "req/s"),
         (r"predict\s+\S+\s+(\S+)", _TABLE.format("us", "", 667.1, 1500), _TABLE.format("ms", "", 1.3, 750.1), ""),
         (RATE, "times in us\nrate: 1500", "times in ms\nrate: 750", ""),
@@ -571,7 +601,7 @@ def test_a_reading_is_converted_with_its_resolution() -> None:
 @pytest.mark.parametrize(
     ("unit", "answer"),
     [
-        *[("ms/step", True), ("s/it", True), ("s", True)],
+        *[("ms/step", True), ("s/it", True), ("s", True), ("J", True), ("mJ/item", True), ("items/J", None)],
         *[("it/s", False), ("images per second", False), ("FPS", False), ("KQPS", False), ("GFLOPS", False)],
         *[("", None), ("k", None), ("img", None)],
     ],

@@ -158,14 +158,20 @@ class Columns(tf.Module):
     def __init__(self):
         super().__init__()
         self.tables = [tf.Variable(tf.zeros([n, 4])) for n in (900, 900, 30, 800)]
+        pairs = tf.lookup.KeyValueTensorInitializer(tf.range(9, dtype=tf.int64), tf.zeros([9]))
+        self.numbers = tf.lookup.StaticHashTable(pairs, 0.0)
     @tf.function(input_signature=[
         tf.TensorSpec([None, 2], tf.int64, "packed"), tf.TensorSpec([None, 2], tf.int64, "uneven"),
-        tf.TensorSpec([None, 4], tf.int64, "hashed"), tf.TensorSpec([None, 4], tf.int64, "labels")])
-    def serve(self, packed, uneven, hashed, labels):
+        tf.TensorSpec([None, 4], tf.int64, "hashed"), tf.TensorSpec([None, 4], tf.int64, "labels"),
+        tf.TensorSpec([None], tf.int64, "single"), tf.TensorSpec([None], tf.int64, "shifted"),
+        tf.TensorSpec([None], tf.int64, "looked_up")])
+    def serve(self, packed, uneven, hashed, labels, single, shifted, looked_up):
         look = tf.nn.embedding_lookup
         some = sum(look(table, packed[:, i]) for i, table in enumerate(self.tables[:2]))
         some += sum(look(table, each) for table, each in zip(self.tables[1:3], tf.unstack(uneven, axis=1)))
         some += sum(look(self.tables[3], tf.squeeze(each, 1) % 800) for each in tf.split(hashed, 4, axis=1))
+        some += tf.gather_nd(self.tables[3], single[:, None]) + tf.gather_nd(self.tables[3], 2 * shifted[:, None])
+        some += tf.gather(tf.constant(np.zeros([50, 4], "f4")), shifted + 1) + self.numbers.lookup(looked_up)[:, None]
         return {"y": some + tf.cast(labels, tf.float32)}
 columns = Columns()
 tf.saved_model.save(columns, "columns", signatures=columns.serve)
@@ -212,6 +218,13 @@ class Registered(Mine):
     pass
 tf.keras.Sequential([L.Input((2,)), Registered()]).save("registered.keras")
 tf.keras.Sequential([L.Input((2,)), L.Lambda(lambda x: x)]).save("lambda.keras")
+class Own(tf.keras.Model):
+    def call(self, x):
+        return 2 * x
+own = tf.keras.utils.register_keras_serializable("own")(Own)()
+own(np.ones((1, 2), "f4"))
+own.save("own.keras")
+attempt("own", lambda: export("own", "own.keras", kind="keras"))
 good.save_weights("net.weights.h5")
 with h5py.File("weights.h5", "w") as file:
     file.attrs["layer_names"] = [b"dense"]
@@ -261,6 +274,11 @@ def test_a_choice_of_graphs_is_the_users(told: dict[str, Any]) -> None:
     assert told["not there"][0] == "no graph is tagged tpu: the tag sets are train; serve"
 
 
+def test_a_keras_model_of_its_own_class_has_a_way_out(told: dict[str, Any]) -> None:
+    assert "does not say what its model takes" in told["own"][0]
+    assert "model.export('FOLDER')" in told["own"][1]
+
+
 def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
     assert told["none"] == {"output_0": [[2, 2]]}  # the form with an open batch that does not train
     assert told["method"] == {"output_0": [[3, 3]]}
@@ -286,6 +304,9 @@ def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:
         "uneven": ["rows from 0 to 29", True],
         "hashed": ["rows from 0 to 799", False],
         "labels": ["0 or 1", False],
+        "single": ["rows from 0 to 799", False],
+        "shifted": ["0 or 1", True],
+        "looked_up": ["0 or 1", True],
     }
 
 

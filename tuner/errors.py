@@ -76,7 +76,8 @@ class BaselineError(TunerError):
 def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that does not exist, with the nearest names, or all of them where they are few."""
     names = sorted(known_names)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    begun = [each for each in names if name.lower().startswith(each.lower()) and len(each) > 2]
+    near = list(dict.fromkeys([*begun, *difflib.get_close_matches(name, names, n=3, cutoff=0.5)]))[:3]
     if near:
         return UnknownNameError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

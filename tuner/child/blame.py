@@ -147,7 +147,8 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     if size is not None and size != batch_size:
         return "the batch size %d is written into the graph" % size, "use --batch-size %d" % size
     beyond = _BEYOND.search(str(error))
-    suspects = suspected(described, is_invalid=type(error).__name__ == "InvalidOutputError")
+    is_of_values = type(error).__name__ == "InvalidOutputError" or "assertion failed" in str(error)
+    suspects = suspected(described, is_of_values=is_of_values)
     if not suspects:
         return "", ""
     file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
@@ -163,16 +164,17 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     return "tftune made up what its inputs hold: %s%s" % (", ".join(named), more), advice
 
 
-def suspected(described: Sequence[Report], *, is_invalid: bool) -> List[Report]:
+def suspected(described: Sequence[Report], *, is_of_values: bool) -> List[Report]:
     """Return the inputs whose made-up values a model may refuse.
 
-    Numbers in [0, 1) are among them if the result is invalid, or if they are a few for all items, such as scales.
+    Numbers in [0, 1) are among them if the error is one of values, such as of the result, or if they are a few for all
+    items, such as scales.
     """
     own = [each for each in described if each.get("made_up") is not None]
     likely = [each for each in own if each["made_up"].get("range") != [0, 1] or is_vector(each)]
     doubtful = [each for each in likely if each["doubtful"]]
     others = [each for each in likely if not each["doubtful"]]
-    return [*doubtful, *others] or (own if is_invalid else [])
+    return [*doubtful, *others] or (own if is_of_values else [])
 
 
 def is_vector(described: Report) -> bool:

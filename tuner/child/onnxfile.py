@@ -2,7 +2,8 @@
 
 What is read are a few fields of `onnx.proto`: ModelProto.graph and .functions (7, 25), GraphProto.node, .initializer,
 .input and .output (1, 5, 11, 12), ValueInfoProto.name and .type (1, 2), TypeProto.tensor_type (1), its .shape (2),
-TensorShapeProto.dim (1), and of each .dim_value and .dim_param (1, 2), TensorProto.dims and .name (1, 8),
+TensorShapeProto.dim (1), and of each .dim_value and .dim_param (1, 2), TensorProto.dims, .data_type, .int32_data,
+.int64_data, .name and .raw_data (1, 2, 5, 7, 8, 9),
 NodeProto.input, .output, .op_type and .attribute (1, 2, 4, 5), AttributeProto.name, .i, .t, .g and .ints (1, 3, 5, 6,
 8), FunctionProto.name, .input, .output and .node (1, 4, 5, 7).
 All else is passed by, so that the size of the weights does not matter.
@@ -11,12 +12,14 @@ All else is passed by, so that the size of the weights does not matter.
 from __future__ import annotations
 
 import mmap
+from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from .usage import NOTHING, UNKNOWN, Facts, Usage, Value
+from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value
 
 Shape = Optional[List[Any]]
 Place = Tuple[int, int]
+_WHOLE = {6: (4, 5), 7: (8, 7)}  # INT32 and INT64: the bytes of a number, and the field of numbers that are not raw
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
 _WITH_BODIES = ("Loop", "Scan")  # whose operands are what their bodies begin with
 
@@ -92,8 +95,10 @@ class _Walk:
             name = "".join(_text(self.content, each) for each in _parts(self.content, attribute, 1))
             if operator == "Constant":
                 for tensor in _parts(self.content, attribute, 5):
-                    return Value(dims=_tensor(self.content, tensor)[1])
+                    return _constant(self.content, tensor)[1]
             numbers[name] = [*_numbers(self.content, attribute, 3), *_numbers(self.content, attribute, 8)]
+        if operator == "Constant":
+            return Value(numbers=tuple(next(iter(numbers.values()), ())))
         axis = numbers.get("axis", numbers.get("gather_axis", []))[:1] or [0]
         return self.usage.see(operator, operands, axis=axis[0], perm=numbers.get("perm"))
 
@@ -118,21 +123,27 @@ class _Walk:
 def _later(begin: Value, result: "List[Value]") -> Value:
     """Return what a value of a loop is in later turns: what the first began with, or what a turn has made of it."""
     for each in result:
-        return Value(begin.depends | each.depends, begin.same & each.same, begin.bounded & each.bounded)
+        same = frozenset() if begin.numbers or each.numbers else begin.same & each.same
+        return Value(begin.depends | each.depends, same, begin.bounded & each.bounded)
     return begin
 
 
 def _tables(content: Any, graph: Place) -> "Iterator[Tuple[str, Value]]":
-    """Yield the name and the shape of each initializer."""
+    """Yield the name of each initializer, and what is known of it."""
     for tensor in _parts(content, graph, 5):
-        name, dims = _tensor(content, tensor)
-        yield name, Value(dims=dims)
+        yield _constant(content, tensor)
 
 
-def _tensor(content: Any, tensor: Place) -> "Tuple[str, Tuple[int, ...]]":
-    """Return the name and the shape of a tensor."""
+def _constant(content: Any, tensor: Place) -> "Tuple[str, Value]":
+    """Return the name of a tensor, its shape, and its numbers if they are whole and few."""
     name = "".join(_text(content, each) for each in _parts(content, tensor, 8))
-    return name, tuple(_numbers(content, tensor, 1))
+    dims, kind = tuple(_numbers(content, tensor, 1)), next(_numbers(content, tensor, 2), 0)
+    if kind not in _WHOLE or prod(dims) > FEW:
+        return name, Value(dims=dims)
+    size, field = _WHOLE[kind]
+    raw = b"".join(bytes(content[begin:end]) for begin, end in _parts(content, tensor, 9))
+    numbers = [int.from_bytes(raw[at : at + size], "little", signed=True) for at in range(0, len(raw), size)]
+    return name, Value(dims=dims, numbers=tuple(numbers or _numbers(content, tensor, field)))
 
 
 def _numbers(content: Any, place: Place, wanted: int) -> "Iterator[int]":

@@ -39,7 +39,8 @@ def shape_text(shape: Sequence[Dimension]) -> str:
 
 def is_part(name: Dimension) -> bool:
     """Return whether a dimension is named as one of the parts of an item is, and not as a batch."""
-    return _has_word(name, _PARTS | _MEMBERS)
+    is_numbered = isinstance(name, str) and "_dynamic_axes_" in name  # by PyTorch, after the input that it is of
+    return _has_word(name, _MEMBERS) or (not is_numbered and _has_word(name, _PARTS))
 
 
 def _has_word(name: Dimension, words: Set[str]) -> bool:

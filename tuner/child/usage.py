@@ -4,7 +4,8 @@ A walk follows the values through a graph, operator by operator, in ONNX's words
 
     Gather(table, Cast(ids))             ids are rows of the table, whatever stands between that keeps their numbers
     Gather(table, Mod(Mul(ids, 31), n))  any numbers are possible: a remainder bounds them, and spreads them
-    Gather(table, Add(ids, offset))      an index is worked out, and which numbers are possible is not known
+    Gather(table, Add(ids, offsets))     each of some constants begins a part of the table, and ids are rows of a part
+    Gather(table, Mul(ids, factor))      an index is worked out, and which numbers are possible is not known
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ class Value(NamedTuple):
     """What is known of a value in a graph.
 
     `depends` are the inputs of the model that it depends on. It has the same numbers as those in `same`. Whatever those
-    in `bounded` hold, it is a possible index. `dims` is the shape of a constant, () of anything else.
+    in `bounded` hold, it is a possible index. `dims` is the shape of a constant, () of anything else. `numbers` are
+    those of a constant of few whole numbers, or what is added to the numbers of `same`.
     """
 
     depends: FrozenSet[str] = NONE
     same: FrozenSet[str] = NONE
     bounded: FrozenSet[str] = NONE
     dims: Tuple[int, ...] = ()
+    numbers: Tuple[int, ...] = ()
 
 
 class Facts(NamedTuple):
@@ -41,6 +44,7 @@ class Facts(NamedTuple):
 
 NOTHING = Value()
 UNKNOWN = Facts(set(), {}, set())
+FEW = 1000  # numbers of a constant that are looked at
 SHAPES_ALONE = {"Shape", "Size"}
 CONSTANTS_TOO = {"Cast", "CastLike", "Identity", "Dropout", "DequantizeLinear"}
 """Operators that leave a table a table."""
@@ -66,7 +70,11 @@ DECIDING = {
     "Range": (0, 1, 2), "NonMaxSuppression": (0, 1, 2, 3, 4), "Slice": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,),
     "Expand": (1,), "Tile": (1,), "Pad": (1,), "TopK": (1,), "OneHot": (1,), "Compress": (1,), "CenterCropPad": (1,),
     "LSTM": (4,), "GRU": (4,), "RNN": (4,), "Split": (1,), "SplitToSequence": (1,), "STFT": (1, 3), "MaxUnpool": (2,),
-    "HannWindow": (0,), "HammingWindow": (0,), "BlackmanWindow": (0,), "EmbeddingBag": (2,),
+    "HannWindow": (0,), "HammingWindow": (0,), "BlackmanWindow": (0,), "EmbeddingBag": (2,), "Col2Im": (1,),
+    "DFT": (1,), "MelWeightMatrix": (0, 1), "AffineGrid": (1,), "LSTMSequence": (3,),
+    "GRUSequence": (2,), "RNNSequence": (2,),
+    **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), (0,)),
+    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), (0, 1, 2, 3, 4)),
 }  # fmt: skip
 """Operators whose output has a size that values decide, or that run as often, and the places of these values."""
 
@@ -96,21 +104,27 @@ class Usage:
         for table, index in LOOKUPS.get(operator, ()):
             if index < len(operands):
                 self._look_up(operands[table], operands[index], axis)
-        if operator in PLACING and len(operands) > 1:
-            self._computed |= operands[1].same
+        if operator in PLACING:
+            self.pass_by(operands[1:2])
         for place in DECIDING.get(operator, ()):
             if place < len(operands):
                 self.decisive |= operands[place].depends
         return NOTHING if operator in SHAPES_ALONE else _made(operator, operands, perm)
 
+    def pass_by(self, operands: Sequence[Value]) -> None:
+        """Take note of what an operator may use as indices whose inside is not known."""
+        self._computed = self._computed.union(*(each.depends - each.bounded for each in operands))
+
     def _look_up(self, table: Value, index: Value, axis: int) -> None:
         if not -len(table.dims) <= axis < len(table.dims):  # no constant
-            self._computed |= index.same
+            self.pass_by([index])
             return
-        rows, fitting = table.dims[axis], index.same | index.bounded
-        for name in fitting if rows else ():
-            self._rows[name] = min(rows, self._rows.get(name, rows))
-            self._most_rows[name] = max(rows, self._most_rows.get(name, rows))
+        starts = sorted(set(index.numbers)) if index.same and index.numbers else [0]
+        sizes = [end - start for start, end in zip(starts, [*starts[1:], table.dims[axis]])]
+        fitting = index.same | index.bounded if min(sizes) > 0 else NONE
+        for name in fitting:
+            self._rows[name] = min(*sizes, self._rows.get(name, max(sizes)))
+            self._most_rows[name] = max(*sizes, self._most_rows.get(name, 0))
         self._computed |= index.depends - fitting
 
 
@@ -119,10 +133,13 @@ def _made(operator: str, operands: Sequence[Value], perm: Optional[Sequence[int]
     depends = NONE.union(*(each.depends for each in operands))
     if not operands:
         return NOTHING
-    first, same, bounded = operands[0], NONE, NONE
+    given = operands
+    operands = [each._replace(same=NONE) if each.numbers else each for each in given]  # the sum is another number
+    first, same, bounded = given[0], NONE, NONE
     dims: Tuple[int, ...] = ()
+    numbers: Tuple[int, ...] = ()
     if operator in FIRST:
-        same, bounded = first.same, first.bounded
+        same, bounded, numbers = first.same, first.bounded, first.numbers
     elif operator == "Where":  # it chooses what is possible: where(i < 0, i + n, i)
         same, bounded = (NONE.union(*(getattr(each, name) for each in operands[1:])) for name in ("same", "bounded"))
     elif operator in JOINING or operator in ARITHMETIC:
@@ -130,10 +147,13 @@ def _made(operator: str, operands: Sequence[Value], perm: Optional[Sequence[int]
         unknown = NONE.union(*(each.depends - known for each, known in zip(operands, fitting)))
         bounded = NONE.union(*(each.bounded for each in operands)) - unknown
         same = NONE if operator in ARITHMETIC else NONE.union(*(each.same for each in operands)) - unknown
+        for each, constant in zip(operands, given[::-1]) if operator == "Add" else ():
+            if each.same and not each.bounded and constant.numbers and not constant.depends:
+                same, numbers = each.same, constant.numbers
     if operator in BOUNDING:
         bounded = depends
     if operator in CONSTANTS_TOO:
         dims = first.dims
     elif operator == "Transpose" and first.dims:
         dims = tuple(first.dims[n] for n in (perm or range(len(first.dims))[::-1]))
-    return Value(depends, same, bounded, dims)
+    return Value(depends, same, bounded, dims, numbers)

@@ -156,7 +156,8 @@ def correct(
     filled = described["made_up"]
     if filled is None or described["range"] is not None:
         return
-    decides = decides or (is_worked_out and "int" in described["dtype"] and "range" in filled)
+    may_be_index = "int" in described["dtype"] and "range" in filled and filled.get("of") != "pixels"
+    decides = decides or (is_worked_out and may_be_index)
     if rows and rows > 1 and described["dtype"] not in ("bool", "string"):
         described["made_up"] = {"range": [0, fitting(rows - 1, described["dtype"]) + 1], "of": "rows"}
         described["values"], described["doubtful"] = values_text(described), False

@@ -42,6 +42,11 @@ def _load_package() -> None:
 
 def main(module: str = "tuner.cli") -> None:
     """Run the command, or the `main` of another module of ours."""
+    try:
+        os.getcwd()
+    except OSError:
+        sys.stderr.write("tftune: the current folder has been removed: change to another one, then run it again\n")
+        sys.exit(2)
     take_path()
     _load_package()
     from tuner.__main__ import main as run

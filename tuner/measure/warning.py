@@ -92,10 +92,11 @@ ADVICE = {
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.FAILED_RUNS: "each was repeated, and does not count: find out why the command fails now and then",
     Code.FAILED_SETTINGS: "nothing is known of their speed: `tftune show --details` gives the reason of each",
-    Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
+    Code.WRONG_WAY: "see that --minimize is given for a time or an energy, and not for a rate",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
-    Code.FAR_APART: "see whether the command prints another unit under some settings, and let it print one",
+    Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "
+    "other figures, too",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "
     "without TensorFlow) {openmp_threads}",

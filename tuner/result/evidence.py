@@ -204,13 +204,18 @@ def number_warnings(
             texts[Code.LEFT_OUT] = f"{share} of a setting were 0 or not finite, and do not count"
         is_smaller_better = is_time(slices[0].unit)
         if is_smaller_better not in (None, objective.smaller_is_better):
-            kind, aim = ("a time", "large") if is_smaller_better else ("a rate", "small")
-            texts[Code.WRONG_WAY] = f"the numbers are in {slices[0].unit}, {kind}, and the best is a {aim} one"
+            usual, aim = ("less", "large") if is_smaller_better else ("more", "small")
+            unit = slices[0].unit
+            texts[Code.WRONG_WAY] = f"the numbers are in {unit}, of which {usual} is better; the best is a {aim} one"
         if len(batch_sizes) > 1 and not counts_items(slices[0].unit):
             sizes = ", ".join(map(str, sorted(batch_sizes)))
             are = f"are in {slices[0].unit}" if slices[0].unit else "have no unit"
             whose = "a step has" if is_per_step(slices[0].unit) else "may be of whole batches, which have"
             texts[Code.PER_STEP] = f"the numbers {are}, and {whose} {sizes} items"
+        ordered = sorted(metrics)
+        low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]  # without a slow start
+        if high > _FAR * low:
+            texts[Code.FAR_APART] = f"a run prints numbers of {low:g} and of {high:g}"
         counts[name] = {(len(each.metrics) + each.n_left_out) / each.n_steps for each in slices}
     if medians and max(medians) > _FAR * min(medians):
         texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"

@@ -16,7 +16,8 @@ from tuner.workload.reading import Reading, read
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
 _TIME = re.compile(
-    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds)(?![a-z])|runtime"
+    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds|[cs]?lat|took|delay|rtt|ttft"
+    r"|tpot|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime"
 )
 _RATE = re.compile(
     r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
@@ -46,7 +47,8 @@ class Command:
     @property
     def notes(self) -> list[str]:
         """Return what is doubtful of it: a pattern that names a time if more is better, or a rate if less is."""
-        names_rate, names_time = bool(_RATE.search(self.pattern)), bool(_TIME.search(self.pattern))
+        words = re.sub(r"\\[a-zA-Z]", " ", self.pattern)  # without \b and \s
+        names_rate, names_time = bool(_RATE.search(words)), bool(_TIME.search(words))
         if names_rate == names_time or names_rate != self.minimize:
             return []
         what, which = ("a rate", "--minimize takes the smallest") if names_rate else ("a time", "the largest is taken")
@@ -102,7 +104,8 @@ def check_program(words: Sequence[str]) -> None:
         is_plain = shutil.which(first.split()[0]) is not None and not _SHELL.search(first)
         hint = f"write its words without quotes around them all, or: {hint}" if is_plain else f"write: {hint}"
     elif first in _BUILTINS:
-        hint = f"it is a word of the shell: write bash -c {shlex.quote(shlex.join(words))}"
+        line = " ".join(word if _SHELL.search(word) else shlex.quote(word) for word in words)
+        hint = f"it is a word of the shell: write bash -c {shlex.quote(line)}"
     elif Path(first).is_file() and not os.access(first, os.X_OK):
         hint = f"the file may not be executed: name its interpreter, such as python {shlex.join(words)}, or chmod +x it"
     raise BadInputError(f"command '{first}' not found, or not executable", hint)
@@ -149,6 +152,7 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
         n_groups = re.compile(pattern).groups
     except re.error as error:
         hint = "put parentheses around the number instead" if r"\K" in pattern else "expected a regular expression"
+        hint = "Python writes a named group (?P<name>…)" if "unknown extension ?<" in str(error) else hint
         raise BadInputError(f"--metric-regex '{pattern}': {error}", hint) from None
     if n_groups > 1:
         raise BadInputError(

@@ -156,9 +156,11 @@ def _of_contents(path: Path, begin: bytes) -> Format | None:
         return _of_zip(path)
     if begin.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and path.suffix not in (".pt", ".pth"):
         return _PICKLE
-    has_version = begin[:1] == b"\x08" and begin[2:3] == b"\x12"  # a number first, then a text or a message
-    if has_version and path.suffix.lower() in (".pb", ""):
-        return _PROTOCOL if begin[1:2] == b"\x01" else _ONNX
+    suffix = path.suffix.lower()
+    # A small number first, then a text or a message: the producer, the graph or the operators of an ONNX model.
+    has_version = begin[:1] == b"\x08" and begin[1:2] < b"\x20" and begin[2:3] in (b"\x12", b"\x3a", b"\x42")
+    if has_version and (suffix == ".pb" or suffix not in _BY_SUFFIX):
+        return _PROTOCOL if begin[1:3] == b"\x01\x12" else _ONNX
     if begin.lstrip().startswith(b"{"):
         words = {word for word in (*_OF_JSON, b'"config"') if word in begin}
         if {b'"class_name"', b'"config"'} <= words:

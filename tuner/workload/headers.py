@@ -1,4 +1,4 @@
-"""Units that stand away from their numbers: in the head of a table, or in a field beside them.
+"""Units that stand away from their numbers: in the head of a table, in a field beside them, or at a list's end.
 
     Name (time in us)     Min     Mean          benchmark programs choose such a unit again in each run, and
     test_predict        598.1    667.9          {"latency": 1.2, "unit": "ms"} has another one in the next
@@ -26,11 +26,13 @@ _PLACES = [
     re.compile(rf"\b(?i:in) {_UNIT}(?![\w/])"),
     re.compile(rf"(?i:units?)[\"']?\s*[:=]\s*[\"']?{_UNIT}(?![\w/])"),
     re.compile(rf"(?:^|[,;|\t\"'])\s*{_UNIT}\s*(?=$|[,;|\t\"'])", re.MULTILINE),
+    # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms.
+    re.compile(rf"(?<![\w.])[0-9][0-9.,]*(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
 ]
 
 
 def units_in(lines: str) -> tuple[str, ...]:
-    """Return the units that an output names without a number before them, each once."""
+    """Return the units that an output names, each once."""
     ends = lines if len(lines) <= 2 * _LOOKED_AT else f"{lines[:_LOOKED_AT]}\n{lines[-_LOOKED_AT:]}"
     return tuple(sorted({" ".join(found["unit"].split()) for each in _PLACES for found in each.finditer(ends)}))
 

@@ -12,6 +12,7 @@ others. A separator that the pattern itself names, with a digit on its other sid
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -19,15 +20,15 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tuner.workload.digits import SEPARATORS, mark_after, mark_before, two_dots, worth
+from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before, two_dots, worth
 from tuner.workload.headers import units_in
 from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
-_REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
+_REDRAWN = re.compile(r"\r\n?|\x08+|\x1b\[[0-9;]*[ABD-Hdf]")  # a progress bar writes its line again and again
 _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
-_RUN = re.compile(rf"\.?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
+_RUN = re.compile(rf"(?:(?<![.\w])\.)?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
@@ -36,6 +37,9 @@ _NOTHING_YET = frozenset(
     ["", "?", "-", "--", "n/a", "na", "nan", "-nan", "inf", "+inf", "-inf", "infinity", "none", "null"]
 )
 _TWO_MARKS = re.compile(r"[0-9]{1,3}\.[0-9]{3},[0-9]+")
+_ONE_COMMA = re.compile(r"[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
+# A number of a table whose columns have semicolons between them: its comma is the decimal point.
+_CELL = re.compile(r';"?\0"?(?:;|$)|^"?\0"?;')
 _PARTS = re.compile(r"[, :]")
 _ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
@@ -48,9 +52,10 @@ _WRAPPED = re.compile(
     r"(?P<number>-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))"
     r"(?:, \w+=(?:\(\)|[\w.:'\"]+|<\w+>))*[)>]"
 )
+_BOUND = re.compile(r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*)\Z")  # but no arrow, and no mark before a line
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
 
-_LETTERS = r"[A-Za-zµμ]"
+_LETTERS = r"[^\W\d_]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
 _TIME = "|".join(sorted(TIMES, key=len, reverse=True))
 _MULTIPLE = "|".join(sorted(PREFIXES, key=len, reverse=True))
@@ -60,7 +65,7 @@ _KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?{_RATES}|(?i:{_TIME})|{_E
 _KNOWN += rf"|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
 _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
 _SHARE = r"(?:/(?:gpu|device|core|worker|node|thread|process|socket|chip|card|instance|replica|rank|stream)s?)?"
-_APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?i:{_SHARE})(?![\w/])")
+_APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?i:{_SHARE})(?!\w|/(?![0-9]))")
 _TO_MINUS_ONE = re.compile(  # a rate as physicists write it: 12 s⁻¹, 12 img s^-1
     rf" ?(?:(?P<over>{_LETTERS}+)[ ·*.])?(?P<under>(?i:{_TIME}))(?:\^\{{?[-−]1\}}?|\*\*-1|⁻¹|(?<=[ ·]s)-1)(?![\w.])"
 )
@@ -77,7 +82,7 @@ _STATISTIC = re.compile(
 )
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
-_SPREAD = re.compile(r" ?\(?(?:±|\+/?-|[-–]) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
+_SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?%?\)?)+")
 _AND = r"(?::|,? ?(?:and )?)"
 _IN_PARTS = re.compile(
     rf"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?){_AND})?"
@@ -123,7 +128,7 @@ class _Number:
 
 def plain(output: str) -> str:
     """Return the lines of an output as a terminal shows them: no escape codes, each state of a progress bar a line."""
-    return _REDRAWN.sub("\n", _ESCAPES.sub("", _UNSEEN.sub("", output.replace("\0", ""))))
+    return _ESCAPES.sub("", _REDRAWN.sub("\n", _UNSEEN.sub("", output.replace("\0", ""))))
 
 
 def read(pattern: str, output: str) -> Reading:
@@ -162,7 +167,7 @@ def read(pattern: str, output: str) -> Reading:
         units_around=() if readings[0].unit else units_in(lines),
     )
     for other, scale in relatives(reading.unit).items():
-        if other in lines:
+        if other in lines or other.replace("/", "/ ") in lines:
             _refuse_lost(pattern, lines, reading, other, scale)
     return reading
 
@@ -176,7 +181,8 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
     of other words, such as a total. `scale` is how many of the
     reading's unit one of the `other` is, None of the inverse.
     """
-    word = re.compile(rf"(?<![A-Za-z]){re.escape(other)}(?![A-Za-z/])")
+    # Of the unit " img" tqdm prints 1.05 img/s and 1.10s/ img.
+    word = re.compile(rf"(?<![A-Za-z]){re.escape(other).replace('/', '/ ?')}(?![A-Za-z/])")
     usual, is_begun, n_before = statistics.median(reading.values), False, 0
     words = {_DIGITS.sub("0", line) for line in lines.splitlines() if re.search(pattern, line)}
     for line in lines.splitlines():
@@ -185,14 +191,14 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
             continue
         if not word.search(line):
             continue
-        turned = word.sub(reading.unit, line)
-        if scale is not None and "/" not in other and _DIGITS.sub("0", turned) not in words:
-            continue
-        try:
-            numbers = list(_numbers(re.finditer(pattern, turned), turned))
-        except NoNumberError:
-            continue
-        found = [each.value for each in numbers if isinstance(each, _Number)]
+        found: list[float] = []
+        for gap in ("", " "):
+            turned = word.sub(gap + reading.unit, line)
+            if scale is not None and "/" not in other and _DIGITS.sub("0", turned) not in words:
+                continue
+            with contextlib.suppress(NoNumberError):
+                numbers = list(_numbers(re.finditer(pattern, turned), turned))
+                found += [each.value for each in numbers if isinstance(each, _Number)]
         if not any(1 / _NEAR <= (usual * v if scale is None else v * scale / usual) <= _NEAR for v in found):
             continue
         n_before += not is_begun
@@ -233,7 +239,8 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
             if _PARTS.search(lines[begin:end]):
                 raise _ambiguous(match, lines[begin:end])
             continue
-        if re.search(r"[^\W\d]$", lines[:begin][-1:]) and not _is_named(match, lines, (begin - 1, begin)):
+        letter = lines[begin - 1 : begin]  # scripts without capitals write no spaces, and a name may end there
+        if (letter == "_" or letter.lower() != letter.upper()) and not _is_named(match, lines, (begin - 1, begin)):
             word = re.search(r"\w*$", lines[max(0, begin - _WINDOW) : begin])
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{lines[begin:end]}' of '{word[0] if word else ''}{lines[begin:end]}', "
@@ -241,7 +248,7 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
                 "let the pattern name what stands right before the number, e.g. ': ([0-9.]+)'",
             )
         last_end = end
-        if re.search(r"(?:<|≤|≥)\s*\Z", lines[max(0, begin - 3) : begin]) and lines[end : end + 1] != ">":
+        if _BOUND.search(lines[max(0, begin - 3) : begin]) and lines[end : end + 1] != ">":
             shown = _short(lines[max(0, begin - 2) : end].strip())
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{shown}', which is a bound and no number",
@@ -319,7 +326,7 @@ def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> Non
 
     A mark that the pattern names parts columns.
     """
-    before, after = mark_before(lines[:begin]), mark_after(lines[end : end + _WINDOW])
+    before, after = mark_before(lines[max(0, begin - _WINDOW) : begin]), mark_after(lines[end : end + _WINDOW])
     for mark, at in ((before, begin - len(before)), (after, end)):
         if mark and not _is_named(match, lines, (at, at + len(mark))):
             shown = re.search(r"[0-9.]*\Z", lines[max(0, at - _WINDOW) : at])
@@ -371,7 +378,10 @@ def _is_named(match: re.Match[str], lines: str, span: tuple[int, int]) -> bool:
 def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     """Return the number between two places, with the unit next to it; raises NoNumberError."""
     text, after = lines[begin:end], lines[end : end + 80].partition("\n")[0]
+    line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
     parsed, shown = worth(text), text
+    if _CELL.search(f"{lines[line_begin:begin]}\0{after}") and _ONE_COMMA.fullmatch(text):
+        parsed = worth(text.replace(",", "."))
     if _POWER_OF_TEN.match(after):
         parsed, shown = None, text + after.split(" ")[0]
     if parsed is None:
@@ -381,8 +391,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
             "print plain numbers such as 1830.4; of two columns let the pattern match both",
         )
     value, resolution = parsed
-    line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
-    after = "" if _MINIMUM_NEXT.match(after) else after
+    after = "" if _MINIMUM_NEXT.match(after) else re.sub(f"[{NO_BREAK}]", " ", after)
     attached, apart = _ATTACHED.match(after), _APART.match(after)
     if not attached and not apart and (spread := _SPREAD.match(after)):
         attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())

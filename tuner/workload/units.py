@@ -32,10 +32,13 @@ _SECONDS = {
     1e-3: ("ms", "msec", "msecs", "millis", "millisec", "millisecs", "millisecond", "milliseconds"),
     1.0: ("s", "sec", "secs", "second", "seconds"),
     60.0: ("min", "mins", "minute", "minutes"),
-    3600.0: ("h", "hr", "hour", "hours"),
+    3600.0: ("h", "hr", "hrs", "hour", "hours"),
     86400.0: ("day", "days"),
 }
 TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
+TIMES |= {  # as Darknet writes them
+    f"{part}{gap}seconds": seconds for part, seconds in (("milli", 1e-3), ("micro", 1e-6)) for gap in "- "
+}
 _ENERGIES = {  # and powers
     f"{prefix}{base}": (base, scale)
     for base in ("J", "W", "Wh")
@@ -114,9 +117,9 @@ def is_plural(before: str) -> bool:
 
 
 def is_time(unit: str) -> bool | None:
-    """Return whether less of a unit is better, as of ms/step; None of one that does not say."""
+    """Return whether less of a unit is better, as of ms/step or J; None of one that does not say."""
     over, separator, under = _parts(unit)
-    if over in TIMES and under not in TIMES:
+    if (over in TIMES or {over, over.lower()} & _ENERGIES.keys()) and under not in TIMES:
         return True
     return False if (separator and under in TIMES) or _RATE.fullmatch(unit) else None
 

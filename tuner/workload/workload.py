@@ -230,7 +230,8 @@ def _rate(spec: WorkloadSpec) -> float:
 def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
     """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
-    name, path = spec.words[0], Path(spec.words[0])
+    name = os.path.expanduser(spec.words[0])  # noqa: PTH111  # pathlib's raises where there is no such user
+    path = Path(name)
     if re.match(r"\w+:/", name):
         raise BadInputError(f"{name} is an address, and tftune reads files", "fetch the model, and give its path")
     suffix = path.suffix.lower()

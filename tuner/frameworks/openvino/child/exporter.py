@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from math import prod
 from typing import Any, Dict, List
 
 from ....child import onnxfile, usage
@@ -19,7 +20,6 @@ DTYPES = {
     "f32": "float32",
     "f64": "float64",
     "f16": "float16",
-    "bf16": "bfloat16",
     "boolean": "bool",
     "string": "string",
 }
@@ -38,6 +38,7 @@ OPERATORS = {
     "EmbeddingBagOffsetsSum": "EmbeddingBag", "EmbeddingBagPackedSum": "EmbeddingBag",
 }  # fmt: skip
 """Names of operators in ONNX's words."""
+WITH_BODIES = ("If", "Loop", "TensorIterator")
 Report = Dict[str, Any]
 
 
@@ -84,24 +85,30 @@ def read(path: str, libraries: "List[str]") -> Any:
 def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
     """Return name, dtype and shape of each input of a model, None for a rank that is not known.
 
-    A dimension is a number, the name that an ONNX file gives it, or None.
+    A dimension is a number, the name that an ONNX file gives it, or None. Raises WorkloadError for a type without a
+    counterpart in NumPy.
     """
     described, in_file = [], onnxfile.input_shapes(path) if path.lower().endswith(".onnx") else {}
     for port in read(path, libraries).inputs:
         kind = port.get_element_type().get_type_name()
+        if kind not in DTYPES:
+            raise WorkloadError(
+                "its input '%s' has the unsupported type %s" % (port.get_any_name(), kind),
+                "save it with an input of f32 that it converts itself, as openvino.preprocess does",
+            )
         shape = port.get_partial_shape()
         sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
         named = in_file.get(port.get_any_name())
         if sizes is not None and named is not None and len(named) == len(sizes):
             sizes = [(name if isinstance(name, str) else None) if n is None else n for n, name in zip(sizes, named)]
-        described.append({"name": port.get_any_name(), "dtype": DTYPES.get(kind, kind), "shape": sizes})
+        described.append({"name": port.get_any_name(), "dtype": DTYPES[kind], "shape": sizes})
     return described
 
 
 def value_facts(model: Any) -> usage.Facts:
     """Return what a model of OpenVINO's own uses the values of its inputs for, as far as its graph can be read.
 
-    What branches and loops hold is not looked at.
+    What branches and loops hold is not looked at: their operands may be indices.
     """
     walk = usage.Usage()
     known: Dict[Any, usage.Value] = {}
@@ -112,13 +119,19 @@ def value_facts(model: Any) -> usage.Facts:
         if kind == "Gather" and ports[2].get_node().get_type_name() == "Constant":
             axis = int(ports[2].get_node().data)
         made = walk.see(OPERATORS.get(kind, kind), operands, axis=axis)
+        if kind in WITH_BODIES:
+            walk.pass_by(operands)
         for port in operation.outputs():
             value = made
             if kind == "Parameter":
                 named = frozenset([port.get_any_name()])
                 value = usage.Value(named, named)
             elif not made.depends and port.get_partial_shape().is_static:
-                value = usage.Value(dims=tuple(port.get_shape()))
+                dims = tuple(port.get_shape())
+                is_short = kind == "Constant" and port.get_element_type().get_type_name() in ("i32", "i64")
+                is_short = is_short and prod(dims) <= usage.FEW
+                numbers = tuple(operation.data.ravel().tolist()) if is_short else made.numbers
+                value = usage.Value(dims=dims, numbers=numbers)
             known[operation.get_name(), port.get_index()] = value
     return walk.facts
 

@@ -30,7 +30,7 @@ PLAIN = {
     *("Sub", "Sum", "Tanh", "Transpose", "Unpack"),
 }
 """Operators that do the same work whatever the values are, unless these decide a size."""
-LOOKUPS = {"ResourceGather", "GatherV2", "Gather"}
+LOOKUPS = {"ResourceGather", "GatherV2", "Gather", "GatherNd", "ResourceGatherNd"}
 SCATTERS = {f"UnsortedSegment{each}" for each in ("Sum", "Max", "Min", "Prod")} | {"SegmentSum", "TensorScatterAdd"}
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
 PARTS = {"StridedSlice": 0, "Slice": 0, "Unpack": 0, "Split": 1, "SplitV": 0, "Transpose": 0, "GatherV2": 0}
@@ -51,7 +51,11 @@ DECIDING: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "TopKV2", "OneHot", "Switch"), (1,)),
     **dict.fromkeys(("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"), (1,)),
     **dict.fromkeys(("LoopCond", "BlockLSTM", "BlockLSTMV2", "Conv2DBackpropInput"), (0,)),
-    **dict.fromkeys(("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "StatelessRandomUniformV2"), (0,)),
+    **dict.fromkeys(("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"), (0,)),
+    **dict.fromkeys(("StatelessRandomUniformV2", "StatelessRandomUniformIntV2", "StatelessRandomNormalV2"), (0,)),
+    **dict.fromkeys(("StatefulUniform", "StatefulStandardNormalV2", "ImageProjectiveTransformV3"), (2,)),
+    **dict.fromkeys(("Bincount", "DenseBincount", "SparseToDense", "Multinomial"), (1,)),
+    **dict.fromkeys(("SimpleMLInferenceOp", "SimpleMLInferenceOpWithHandle"), (0, 1, 2)),  # trees
     **dict.fromkeys(("SegmentSumV2", "UnsortedSegmentSum", "UnsortedSegmentMax", "ScatterNd"), (2,)),
     **dict.fromkeys(("ScaleAndTranslate", "SplitV"), (1,)),
     "Slice": (1, 2),
@@ -75,10 +79,11 @@ def describe(function: Any) -> dict[str, Any]:
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
-    given, returned = list(graph.inputs), list(graph.outputs)
+    inside = {id(outer): inner for outer, inner in graph.captures}
+    captured = {key(inner) for inner in inside.values()}
+    given, returned = [each for each in graph.inputs if key(each) not in captured], list(graph.outputs)
     flat = Flat(graph)
     flat.add(graph.get_operations(), 1)
-    inside = {id(outer): inner for outer, inner in graph.captures}
     variables = []
     tables: dict[int, list[int]] = {}  # the shapes of variables, by their nodes
     for variable in graph.variables:
@@ -89,7 +94,7 @@ def describe(function: Any) -> dict[str, Any]:
             tables.update({node: variable.shape.as_list()} if variable.shape.rank and n else {})
     sources = [flat.sources.get(key(tensor)) for tensor in given]
     outputs = [flat.sources[key(tensor)] for tensor in returned]
-    decisive, plain, indexing = flat.followed(sources, tables)
+    decisive, plain, indexing = flat.followed(sources)
     fewest, most, unknown = flat.rows_of(sources, tables)
     uneven = {place for place, n_rows in fewest.items() if n_rows < most[place]}  # few rows of a large table are cached
     values = {"decisive": sorted({*decisive, *uneven}), "plain": plain, "rows": fewest}
@@ -227,13 +232,11 @@ class Flat:
                 limits += [trips for trips, _ in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None, tested
 
-    def followed(
-        self, given: list[Source | None], tables: dict[int, list[int]]
-    ) -> tuple[list[int], list[int], set[int]]:
+    def followed(self, given: list[Source | None]) -> tuple[list[int], list[int], set[int]]:
         """Return which inputs, by their sources, decide how much is computed, and which are for plain arithmetic alone.
 
-        The third are those that indices of tables depend on. Values pass through every operator but those that read a
-        shape alone.
+        The third are those that the indices of tables depend on: of what depends on no input. Values pass through
+        every operator but those that read a shape alone.
         """
         carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
         decisive: set[int] = set()
@@ -250,7 +253,7 @@ class Flat:
                 for place in DECIDING.get(operator, ()):
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
-                if operator in LOOKUPS and self.origin(sources[0], READ | SAME_NUMBERS)[0] in tables:
+                if (operator in LOOKUPS or "LookupTableFind" in operator) and not parts[0]:
                     indexing |= parts[1]
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
                 own = given_by.get(number, set())
@@ -281,6 +284,9 @@ class Flat:
                 axis = attributes.get("axis", 0)
                 is_table = -len(shape) <= axis < len(shape) and not attributes.get("batch_dims")
                 n_rows = shape[axis] if is_table else None
+                if operator.endswith("GatherNd") and n_rows:  # of so many dimensions a row is indexed
+                    width = (self.nodes[sources[1][0]][2][sources[1][1]][1] or [None])[-1]
+                    n_rows = min(shape[:width]) if width else None
                 if place is not None and n_rows:
                     fewest[place] = min(n_rows, fewest.get(place, n_rows))
                     most[place] = max(n_rows, most.get(place, n_rows))

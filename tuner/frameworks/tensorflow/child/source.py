@@ -17,6 +17,10 @@ OWN_STEP = (
     "the model has a train_step() of its own, which is not what is trained: that is LOSS; to train by it, write "
     "def training(model): return lambda x, y: model.train_step((x, y))"
 )
+NO_INPUTS = (
+    "the file does not say what its model takes, as of a class of its own or a Sequential without an Input",
+    "give what model.export('FOLDER') writes, or a Python file whose build() loads it and that has inputs()",
+)
 NOTES: list[list[str]] = []
 """What of the workload's code does not act: a text of its line, and what to report of it."""
 ORIGIN = "origin.json"  # beside an export: its tags and signature, and the libraries that have to be loaded first
@@ -30,6 +34,8 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     if spec["kind"] == "keras":
         model = kerasfile.load(spec["workload"])
+        if getattr(model, "inputs", None) is None:
+            raise WorkloadError(*NO_INPUTS)
         model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec, numpy_dtype)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
