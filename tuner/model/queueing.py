@@ -44,6 +44,7 @@ N_REQUESTS = 50_000
 """So many requests are simulated: 500 of them take longer than the 99th percentile."""
 _WARM = 0.05  # of the requests, the first ones, which meet an empty queue
 _N_BISECTIONS = 8  # each halves what is not known of a rate: a twentieth of the saturation
+_N_REPLAYS = 8  # of a load, each with other service times
 _STEP = 0.03  # log, of a derivative
 _GRID = np.array([0.02, 0.05, *np.arange(0.1, 0.96, 0.05), 0.98])  # of the saturation, where a curve is drawn
 _N_ROUGH = 20_000  # requests, to choose between batches
@@ -257,11 +258,13 @@ class Queue:
     def replayed_ratio(self, served: Served) -> float:
         """Return how long the same requests take by this model, over what they took: the ratio of the means."""
         load, n = served.load, self.batching.processes
-        _, factors = self._draws
+        factors = np.array(self._draws[1])
         service_s = self.times.service_s(self.batching.sizes, load.rate).tolist()
         replayed: list[float] = []
         for own in (load.of(number, n) if n > 1 else load for number in range(n)):
             due_s = due_times(random.Random(own.seed), own.rate, own.duration_s)
-            simulated, _ = responses(due_s, self.batching, service_s, factors)
-            replayed += simulated[np.array(due_s) >= NOT_COUNTED * own.duration_s].tolist()
+            counts = np.array(due_s) >= NOT_COUNTED * own.duration_s
+            for start in range(0, len(factors), -(-len(factors) // _N_REPLAYS)):  # stalls come in bursts
+                simulated, _ = responses(due_s, self.batching, service_s, np.roll(factors, -start).tolist())
+                replayed += simulated[counts].tolist()
         return float(np.mean(replayed)) / float(np.mean(served.responses_s))

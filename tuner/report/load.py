@@ -159,7 +159,8 @@ def _between(before: float | None, after: float | None, share: float) -> float |
 
 
 def _measured(result: LoadResult) -> Table:
-    rows = table("", ">requests/s", ">p50", ">p95", ">p99", ">batch", ">requests", title="as measured (ms)")
+    title = f"as measured (ms), with batches of at most {result.curves[0].measured_batch}"
+    rows = table("", ">requests/s", ">p50", ">p95", ">p99", ">batch", ">requests", title=title)
     for curve in result.curves:
         for point in curve.measured:
             figures = [ms_text(value) for value in (point.p50, point.p95, point.p99)]
@@ -188,6 +189,8 @@ def chart(result: LoadResult) -> str:
 
     Dots are what was measured: the p50, and the p95 where there were enough requests.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     from tuner.report.chart import PALETTE, empty_figure, svg_of
 
     figure, axes = empty_figure(8, 4)
@@ -205,13 +208,16 @@ def chart(result: LoadResult) -> str:
     lows = [point.p50 for curve in result.curves for point in curve.points if point.p50]
     tops = [float(curve.knee.p99 or 0.0) * 4 for curve in result.curves]
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0.7 * min(lows), max([*tops, 1.3 * (result.limit_ms or 0.0)]))
     axes.set_xlim(left=0)
     axes.set_xlabel("requests a second")
     axes.set_ylabel("response (ms)")
-    title = "diamonds: knees; stars: the rate at the limit; measured: dots p50, triangles p95"
+    batches = {curve.measured_batch for curve in result.curves}
+    of = f"batches of at most {max(batches)}" if max(batches) > 1 else "a call for each request"
+    title = f"diamonds: knees; stars: the rate at the limit; measured with {of}: dots p50, triangles p95"
     axes.set_title(title, loc="left", fontsize=8)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return svg_of(figure)
