@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     bytime,
+    capacity,
     launchers,
     misfits,
     predictions,
@@ -219,6 +220,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "bytime": bytime.bytime,
     "proofs": proofs.figures,
     "rounds": rounds.figures,
+    "capacity": capacity.figures,
 }
 
 
