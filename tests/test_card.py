@@ -79,10 +79,12 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
     assert "batch 16 (default 8)" in setting
     titles = [row.split()[0] for row in rows]
-    assert titles[:8] == ["Why", "Latency", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
-    assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[3]
-    assert rows[4].split() == ["Study", better.study]  # a scripted study has no date
-    assert rows[5].endswith("tftune emit last")
+    assert titles[:9] == ["Why", "Latency", "Threads", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
+    same_batch = better.verdicts["tf-default@same-batch"]  # what the threads gain without the larger batch
+    assert f"at batch size 16 alone: {same_batch.low:.2f}× to {same_batch.high:.2f}× the speed of the defaults" in rows[2]
+    assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[4]
+    assert rows[5].split() == ["Study", better.study]  # a scripted study has no date
+    assert rows[6].endswith("tftune emit last")
     assert len(lines_of(better)) <= 17
 
 

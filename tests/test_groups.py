@@ -200,7 +200,11 @@ def test_snippets_say_how_many_to_start() -> None:
     deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "1"}, processes=2)
     assert Deployment.from_dict(deployment.to_dict()) == deployment
     for format_ in set(Format) - {Format.JSON}:
-        assert "# Run 2 processes of the program at the same time" in emit(deployment, format_, title="t", ways=WAYS)
+        # A Deployment starts as many by itself.
+        number = (
+            "replicas: 2" if format_ is Format.TFSERVING_K8S else "# Run 2 processes of the program at the same time"
+        )
+        assert number in emit(deployment, format_, title="t", ways=WAYS)
     assert '"processes": 2' in emit(deployment, Format.JSON, title="t")
     assert "processes" not in emit(Deployment(env={"A": "1"}), Format.JSON, title="t")
 
