@@ -709,7 +709,7 @@ def test_a_kept_default_is_emitted_as_one(format_: str, call_on: Call, call: Cal
     call_on()
     out = call("recommend", "resnet50", *RULES, "--format", format_)[1]
     title = out.splitlines()[0].removeprefix("# ")
-    assert out == emit(Deployment(), Format(format_), title=title, ways=WAYS)
+    assert out == emit(Deployment(), Format(format_), title=title, ways=WAYS, model="resnet50")
 
 
 def test_a_kept_default_needs_no_proof(call_on: Call, call: Call) -> None:
