@@ -17,7 +17,7 @@ from tuner.job.size import stored_load
 from tuner.report import load as drawn
 from tuner.report.progress import LoadShown, stderr_console
 from tuner.result.load import LoadResult, SizeResult
-from tuner.study.storage import find, no_study, open_storage, storage_errors
+from tuner.study.storage import find_in, storage_errors
 
 
 class LoadTest(Shown, Tabled):
@@ -100,11 +100,7 @@ def load_test(
 @storage_errors()
 def stored_load_test(study: str = "last", storage: str | Path | None = None) -> LoadTest:
     """Return the last load test of a stored study; raises BadInputError where there is none."""
-    url = storage_text(storage)
-    opened = open_storage(url, create=False)
-    if opened is None:
-        raise no_study(study, url)
-    record = find(opened, study)
+    record = find_in(storage_text(storage), study)
     result = stored_load(record)
     if result is None:
         raise BadInputError(f"study {record.name} was not measured under load yet", f"tftune load {record.name}")

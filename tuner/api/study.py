@@ -19,7 +19,7 @@ from tuner.result.study import StudyLine, StudyResult
 from tuner.result.wording import pointer
 from tuner.space.deployment import Deployment
 from tuner.study.record import Record
-from tuner.study.storage import find, no_study, open_storage, storage_errors
+from tuner.study.storage import find_in, open_storage, storage_errors
 from tuner.study.storage import records as stored_records
 
 if TYPE_CHECKING:
@@ -128,10 +128,7 @@ class Study(Shown):
 def load_study(name: str = "last", storage: str | Path | None = None) -> Study:
     """Return a stored study by its name, a unique prefix of it, or `last`; raises BadInputError where it is none."""
     url = storage_text(storage)
-    opened = open_storage(url, create=False)
-    if opened is None:
-        raise no_study(name, url)
-    record = find(opened, name)
+    record = find_in(url, name)
     return Study(describe_study(record), handle=name, storage=url, load=stored_load(record))
 
 

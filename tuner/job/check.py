@@ -37,7 +37,7 @@ from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import Attributes
 from tuner.study.record import now
-from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
+from tuner.study.storage import check_storage, find_in, storage_errors
 from tuner.trial.outcome import RUN_IT
 from tuner.workload.feed import inputs_text, made_otherwise
 from tuner.workload.spec import WorkloadSpec
@@ -54,11 +54,8 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     """
     if request.margin is not None:
         check_margin(request.margin)
-    storage = open_storage(request.storage, create=False)
-    if storage is None:
-        raise no_study(request.study, request.storage)
+    record = find_in(request.storage, request.study)
     check_storage(request.storage)  # what is measured is to be kept there
-    record = find(storage, request.study)
     stored, described = record.attributes(), describe_study(record)
     held = described.finals
     groups = several_come_first(described) if request.instances is None else request.instances

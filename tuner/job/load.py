@@ -35,7 +35,7 @@ from tuner.result.study import RecommendedResult, StudyResult, WarningResult
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN
 from tuner.study.record import Record, now
-from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
+from tuner.study.storage import check_storage, find_in, storage_errors
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import WorkerLauncher
 from tuner.trial.outcome import RUN_IT
@@ -69,11 +69,8 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
         raise BadInputError(f"--batch-wait is {wait_ms:g} ms", "expected at least 0 and less than a minute, e.g. 5ms")
     if request.max_batch is not None and not 1 <= request.max_batch <= _MAX_BATCH:
         raise BadInputError(f"--max-batch is {request.max_batch}", f"expected 1 to {_MAX_BATCH}")
-    storage = open_storage(request.storage, create=False)
-    if storage is None:
-        raise no_study(request.study, request.storage)
+    record = find_in(request.storage, request.study)
     check_storage(request.storage)  # what is measured is to be kept there
-    record = find(storage, request.study)
     stored, study = record.attributes(), describe_study(record)
     _refuse(study)
     limit_s = stored.limits.p99_s if limit_ms is None else limit_ms / 1000

@@ -160,6 +160,14 @@ def _inspector(url: str) -> Iterator[sqlalchemy.Inspector]:
         raise cannot_open(url, error) from error
 
 
+def find_in(url: str, study_name: str) -> Record:
+    """Return a study of a storage by its name, as `find` does; raises BadInputError where there is none."""
+    storage = open_storage(url, create=False)
+    if storage is None:
+        raise no_study(study_name, url)
+    return find(storage, study_name)
+
+
 def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
     attributes_by_name = _tftune_studies(storage)
