@@ -108,17 +108,21 @@ def test_response_times_are_those_of_the_queue(folder: Path) -> None:
     """A server that takes the same time for each request: Lindley's recursion says how long each waits."""
     options = Namespace(rate=25.0, seconds=6.0, warm_up=0.0, seed=0)
     service_s = 0.02
-    done = measured(folder, "--rate", "25", "--seconds", "6", "--warm-up", "0", service_s=service_s)
-    assert (done.code, done.err) == (0, "")
     due_s = serve_rest.due_times(options)
     response_s = [service_s]
     for before, after in itertools.pairwise(due_s):
         response_s.append(service_s + max(0.0, response_s[-1] - (after - before)))
-    assert f"{len(due_s)} requests due in 6 s at 25 a second, {len(due_s)} answered" in done.out
     mean, p99 = (1000 * each for each in (sum(response_s) / len(due_s), serve_rest.quantile(sorted(response_s), 0.99)))
     assert mean > 1000 * service_s * 1.2  # there is a queue
-    assert figure(done.out, "mean") == pytest.approx(mean, rel=0.25)
-    assert figure(done.out, "p99") == pytest.approx(p99, rel=0.25)
+    outs = []
+    for _ in range(3):
+        done = measured(folder, "--rate", "25", "--seconds", "6", "--warm-up", "0", service_s=service_s)
+        assert (done.code, done.err) == (0, "")
+        assert f"{len(due_s)} requests due in 6 s at 25 a second, {len(due_s)} answered" in done.out
+        outs.append(done.out)
+    # What others on the machine do can only make a request wait for longer.
+    assert min(figure(out, "mean") for out in outs) == pytest.approx(mean, rel=0.25)
+    assert min(figure(out, "p99") for out in outs) == pytest.approx(p99, rel=0.25)
 
 
 def test_times_are_a_poisson_process_of_the_rate_and_the_same_again() -> None:
