@@ -29,10 +29,8 @@ T = TypeVar("T")
 SHARES = (0.3, 0.6, 0.85)
 """Of the rate of saturation. Nearer to it a queue takes minutes to become what it is on average."""
 _SATURATION_S = 1.0
-_RELAXATIONS, _MOST_S = (
-    5.0,
-    15.0,
-)  # a queue forgets how it began in s / (1 − ρ)² seconds; so many of them are waited for
+# A queue forgets how it began in s / (1 − ρ)² seconds: so many of them are waited for, and so many seconds at most.
+_RELAXATIONS, _MOST_S = 5.0, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ import numpy as np
 
 from tuner.child.arrivals import NOT_COUNTED, due_times
 from tuner.stats.estimate import Array, Estimate
-from tuner.stats.moderation import Prior
+from tuner.stats.moderation import moderated_estimate
 from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE
 from tuner.trial.load import Served
 
@@ -90,10 +90,8 @@ class ServiceTimes:
 
 def scale_estimate(round_log: Array) -> Estimate:
     """Return the mean of what rounds (n,) differ by (log), moderated: few rounds may agree by chance."""
-    n = len(round_log)
-    se = float(round_log.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    mean = Estimate(mean=float(round_log.mean()), se=se, n=n, df=n - 1)
-    return Prior(sd=math.hypot(PRIOR_NOISE.process_sd, PRIOR_NOISE.block_sd / 2), df=PRIOR_DF).moderate(mean)
+    sd = math.hypot(PRIOR_NOISE.process_sd, PRIOR_NOISE.block_sd / 2)
+    return moderated_estimate(round_log, prior_sd=sd, prior_df=PRIOR_DF)
 
 
 def service_times(rounds: Sequence[Sequence[Served]]) -> ServiceTimes:

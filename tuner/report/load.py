@@ -139,23 +139,9 @@ def _curves(result: LoadResult, *, every: int) -> Table:
     both = [head for name in heads for head in (name, ">p99")]
     rows = table(">requests/s", *both, title="responses (ms)")
     for point in largest.points[1::every]:
-        cells = [ms for curve in result.curves for ms in _at(curve, point.rate)]
+        cells = [curve.response_ms(point.rate, name) for curve in result.curves for name in ("p50", "p99")]
         rows.add_row(rate_text(point.rate), *(ms_text(ms) for ms in cells))
     return rows
-
-
-def _at(curve: CurveResult, rate: float) -> tuple[float | None, float | None]:
-    """Return the p50 and the p99 (ms) at a rate (1/s), between the points of a curve; None beyond it."""
-    points = curve.points
-    for before, after in itertools.pairwise(points):
-        if before.rate <= rate <= after.rate:
-            share = (rate - before.rate) / (after.rate - before.rate)
-            return _between(before.p50, after.p50, share), _between(before.p99, after.p99, share)
-    return (points[0].p50, points[0].p99) if rate < points[0].rate else (None, None)
-
-
-def _between(before: float | None, after: float | None, share: float) -> float | None:
-    return None if before is None or after is None else before ** (1 - share) * after**share
 
 
 def _measured(result: LoadResult) -> Table:

@@ -84,17 +84,17 @@ class CurveResult(Applied, frozen=True, kw_only=True):
         """Return how many processes it is."""
         return plural(self.deployment.processes, "process", "processes")
 
-    def p99_ms(self, rate: float) -> float:
-        """Return the p99 (ms) at a rate (1/s), between the points of the curve; infinite beyond it."""
-        rates, logs = self._p99_curve
-        return math.inf if rate > rates[-1] else math.exp(float(np.interp(rate, rates, logs)))
+    def response_ms(self, rate: float, name: str = "p99") -> float | None:
+        """Return a quantile (ms) at a rate (1/s), between the points of the curve; None beyond it."""
+        rates, logs = self._curve(name)
+        return None if rate > rates[-1] else math.exp(float(np.interp(rate, rates, logs)))
 
     def capacity_at(self, limit_ms: float, slower: float = 0.0) -> float:
         """Return the highest rate (1/s) of the curve whose p99 keeps to a limit (ms); 0 if none does.
 
         With service times that are `slower` (log), the clock runs slower: C(L; f s) = C(L/f; s) / f.
         """
-        rates, logs = self._p99_curve
+        rates, logs = self._curve("p99")
         limit = math.log(limit_ms) - slower
         kept = np.flatnonzero(logs <= limit)
         if not len(kept):
@@ -105,11 +105,10 @@ class CurveResult(Applied, frozen=True, kw_only=True):
             rate = float(np.interp(limit, logs[last : last + 2], rates[last : last + 2]))
         return rate * math.exp(-slower)
 
-    @property
-    def _p99_curve(self) -> tuple[Array, Array]:
-        """Return the rates of the curve, and the p99 (log ms) at them."""
+    def _curve(self, name: str) -> tuple[Array, Array]:
+        """Return the rates of the curve, and a quantile (log ms) at them."""
         rates = np.array([point.rate for point in self.points])
-        return rates, np.log([float(point.p99 or math.inf) for point in self.points])
+        return rates, np.log([float(getattr(point, name)) for point in self.points])
 
 
 class LoadResult(Document, frozen=True, kw_only=True):
@@ -313,7 +312,7 @@ def size_row(
         capacity_low=low,
         copies=copies,
         rate_each=rate_each,
-        p99_ms=None if rate_each is None else curve.p99_ms(rate_each),
+        p99_ms=None if rate_each is None else curve.response_ms(rate_each),
         is_extrapolated=low > measured,
         cost=None if cost is None or copies is None else copies * cost,
     )

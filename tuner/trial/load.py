@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.trial.outcome import LATE
+
 _MANY_MEMBERS = 1 << 12  # more than a group has: each has a seed of its own
 _KEPT = 300  # responses, and batches of a process, of a load that is stored
-_LATE = 1.5  # times its window: whoever answers for longer falls behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class Served:
     @property
     def keeps_up(self) -> bool:
         """Return whether requests were answered about as fast as they came."""
-        return self.elapsed_s <= _LATE * self.window_s
+        return self.elapsed_s <= LATE * self.window_s
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain data: some of the responses, and the first batches of each process."""

@@ -14,7 +14,7 @@ from tuner import inherited
 from tuner.machine.cgroup import more_memory
 from tuner.machine.exits import reason_at, remedy_in
 
-_LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
+LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 _OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
 
 
@@ -101,7 +101,7 @@ class Slice:
     @property
     def keeps_up(self) -> bool:
         """Return whether requests were answered about as fast as they came."""
-        return self.window_s is None or self.elapsed_s <= _LATE * self.window_s
+        return self.window_s is None or self.elapsed_s <= LATE * self.window_s
 
     @property
     def counted_steps(self) -> tuple[int, float]:
