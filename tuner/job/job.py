@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import SearchRequest
 from tuner.job.space import space_of
 from tuner.machine.exits import captured
-from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
-from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.measure.warning import MeasurementWarning, input_warnings
@@ -46,30 +44,17 @@ from tuner.workload.workload import Execution, Kind, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(ParsedRequest):
     """A request resolved on this machine."""
 
-    python: Path
     env: dict[str, str]
     ignored_variables: list[str]
-    machine: Machine
-    device: Device
-    framework: Framework
     build: Build
-    workload: Workload
     space: Space
-    objective: Objective
-    limits: Limits
     libraries: Mapping[str, str]
     """The paths of what can be preloaded here, by the value that asks for it."""
     notes: tuple[str, ...] = ()
     """What of the request is not taken as it was typed."""
-    deadline_s: float = 120.0
-    """The most time (s) that becoming ready, or a slice, may take."""
-    export_deadline_s: float = 600.0
-    """The most time (s) that writing the model may take."""
-    feed: str | None = None
-    """Where the inputs of a step are; None on the CPU."""
     seen_devices: tuple[str, ...] = ()
     """What the framework calls the device, where that is not the CPU."""
     seen: Seen = field(default_factory=Seen)
@@ -304,14 +289,10 @@ def prepare(checked: ParsedRequest) -> Job:
     seen_devices = framework.seen_devices(checked.python, env, build, checked.device)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     job = Job(
-        python=checked.python,
+        **_parsed(checked),
         env=env,
         ignored_variables=ignored,
-        machine=checked.machine,
-        device=checked.device,
-        framework=framework,
         build=build,
-        workload=checked.workload,
         space=space_of(
             checked,
             build,
@@ -320,12 +301,7 @@ def prepare(checked: ParsedRequest) -> Job:
             spelling=framework.canonicalizer(build, checked.machine),
             unavailable=framework.unavailable(build, checked.machine),
         ),
-        objective=checked.objective,
-        limits=checked.limits,
         libraries=libraries,
-        deadline_s=checked.deadline_s,
-        export_deadline_s=checked.export_deadline_s,
-        feed=checked.feed,
         seen_devices=seen_devices,
     )
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
@@ -344,7 +320,7 @@ def prepare(checked: ParsedRequest) -> Job:
     return replace(job, notes=tuple(notes))
 
 
-def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] = lambda _: None) -> Job:
+def feasible(job: Job, *, notify: Callable[[str], None] = lambda _: None) -> Job:
     """Return a prepared job with those of its batch sizes alone that the inputs of its models leave possible.
 
     It is as it was where that is all of them, or none: starting it says why. `notify` is called with what is left out.
@@ -367,7 +343,7 @@ def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] 
     left_out = ", ".join(str(size) for size in asked if size not in possible)
     note = f"{next(reasons)}: {left_out} is left out"
     notify(note)
-    return replace(prepare(replace(checked, batch_sizes=possible)), batch_note=note)
+    return replace(prepare(replace(job, batch_sizes=possible)), batch_note=note)
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
@@ -388,7 +364,12 @@ def elsewhere(checked: ParsedRequest, job: Job) -> Job:
         spelling=lambda _, value: value,
         unavailable={},
     )
-    return replace(job, machine=checked.machine, space=space)
+    return replace(job, **_parsed(checked), space=space)
+
+
+def _parsed(checked: ParsedRequest) -> dict[str, Any]:
+    """Return the fields of a request."""
+    return {each.name: getattr(checked, each.name) for each in fields(ParsedRequest)}
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:

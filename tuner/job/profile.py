@@ -120,8 +120,7 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> ProfileR
         python=request.python,
         trial_timeout=request.trial_timeout,
     )
-    checked = parse_request(search, stores=False)
-    job = feasible(prepare(checked), checked, notify=events.notice)
+    job = feasible(prepare(parse_request(search, stores=False)), notify=events.notice)
     job.tell_notes(events.notice)
     check_profiled(job)
     batch_size = job.space.reference.batch_size
