@@ -137,8 +137,11 @@ class Told:
     def notice(self, line: str) -> None:
         self.lines.append(line)
 
-    def profiling(self, threads: int) -> None:
+    def began(self, threads: int) -> None:
         self.lines.append(f"{threads} threads")
+
+    def ended(self, traced: object) -> None:
+        pass
 
 
 NOTHING_TO_CHOOSE = {"pins": ["inter_op=1", "intra_op=1"], "batch_size": "8"}

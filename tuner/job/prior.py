@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
-from tuner.job.events import PriorEvents
+from tuner.job.events import ProfileEvents
 from tuner.job.job import Job
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
-from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -35,28 +33,6 @@ class ProfileKind(StrEnum):
 
     QUICK = "quick"
     THOROUGH = "thorough"
-
-
-@dataclass(frozen=True, slots=True)
-class _ProfileShown:
-    """Tells a search's listener what a profile tells."""
-
-    events: PriorEvents
-
-    def waiting(self, line: str) -> None:
-        self.events.notice(line)
-
-    def notice(self, line: str) -> None:
-        self.events.notice(line)
-
-    def began(self, threads: int) -> None:
-        self.events.profiling(threads)
-
-    def ended(self, traced: Traced) -> None:
-        del traced
-
-    def repeats(self) -> None:
-        pass
 
 
 def kind_of(job: Job) -> ProfileKind | None:
@@ -85,7 +61,7 @@ def kind_of(job: Job) -> ProfileKind | None:
 
 
 def prior_of(
-    job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
+    job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: ProfileEvents
 ) -> PredictedRatio | None:
     """Return what the model of the machine expects of the settings of a job, from its profile, which may be a new one.
 
@@ -124,7 +100,7 @@ def _check(job: Job) -> None:
         raise BadInputError(f"what is predicted is throughput, and the objective is {job.objective}", "")
 
 
-def _capture(job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents) -> Capture:
+def _capture(job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: ProfileEvents) -> Capture:
     """Return the profiles to predict from, of the cache or new ones; a thorough one is preferred."""
     batch_sizes, is_quick = profiled_sizes(job), kind is ProfileKind.QUICK
     for of_kind in (False, True) if is_quick else (False,):
@@ -133,8 +109,8 @@ def _capture(job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher
             return capture
     if isinstance(launcher, ForkLauncher):
         launcher.is_refused()  # it waits until nothing is imported beside what is timed
-    total_s, shown = job.budget.time_s, _ProfileShown(events)
+    total_s = job.budget.time_s
     limit_s = None if job.predict or total_s is None else share_s(total_s, PREDICTIONS)
     if is_quick:
-        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=shown)
-    return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)
+        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=events)
+    return new_capture(job, batch_sizes, limit_s=limit_s, events=events)
