@@ -8,15 +8,7 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from tuner.api.options import (
-    WorkloadOptions,
-    batch_sizes_text,
-    duration_text,
-    path_text,
-    pins_text,
-    setting_text,
-    workload_spec,
-)
+from tuner.api.options import WorkloadOptions, request_of
 from tuner.api.shown import Printed
 from tuner.job.capture import Capture, capture_text, write_capture
 from tuner.job.overhead import measure_overhead
@@ -72,15 +64,8 @@ def overhead(
     `batches` are such as "1..64" (doubling), "1,8,32" or [1, 8, 32]; `executions` are of graph, eager and xla, all that
     the model has if none are named. Raises BadInputError for what cannot be looked into.
     """
-    request = OverheadRequest(
-        workload=workload_spec(workload, **options),
-        batches=batches if isinstance(batches, str) else ",".join(map(str, batches)),
-        executions=executions or options.get("execution", ()),
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        time_budget=str(duration_text(time_budget)),
-        wait=wait,
-    )
+    arguments = locals() | {"executions": executions or options.get("execution", ())}
+    request = request_of(OverheadRequest, arguments)
     return RuntimeOverhead(measure_overhead(request, OverheadShown(stderr_console(quiet=not progress))))
 
 
@@ -120,13 +105,7 @@ def profile(
 
     Raises BadInputError for what has no operators to look at.
     """
-    request = ProfileRequest(
-        workload=workload_spec(workload, **options),
-        batch_size=batch_size,
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        wait=wait,
-    )
+    request = request_of(ProfileRequest, locals())
     return OperatorProfile(profile_workload(request, ProfileShown(stderr_console(quiet=not progress))))
 
 
@@ -185,18 +164,5 @@ def predict(
     a capture or the cache has one; `new` measures anyway. Nothing of the prediction itself is measured. Raises
     BadInputError for what has no operators to look at, and for a profile of something else.
     """
-    request = PredictRequest(
-        workload=workload_spec(workload, **options),
-        machine=path_text(machine),
-        settings=[setting_text(each) for each in settings],
-        space=path_text(space),
-        pins=pins_text(pins),
-        batch_size=batch_sizes_text(batch_size),
-        ideal=ideal,
-        profile=path_text(profile),
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        new=new,
-        wait=wait,
-    )
+    request = request_of(PredictRequest, locals())
     return Prediction(*predict_workload(request, ProfileShown(stderr_console(quiet=not progress))))

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from msgspec import structs
 
-from tuner.api.options import WorkloadOptions, duration_text, path_text, storage_text, workload_spec
+from tuner.api.options import WorkloadOptions, request_of, storage_text
 from tuner.api.shown import Shown
 from tuner.devices import registry as devices
 from tuner.errors import FindingError, unknown_name
@@ -220,14 +220,5 @@ def recommend(
     `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied too, and with `verify`
     the setting is measured against the default for the `time_budget`. Raises BadInputError where nothing can be said.
     """
-    request = RecommendRequest(
-        workload=workload_spec(workload, **options),
-        batch_size=batch_size,
-        python=path_text(python),
-        rules=path_text(rules),
-        batch=batch,
-        verify=verify,
-        time_budget=str(duration_text(time_budget)),
-        wait=wait,
-    )
+    request = request_of(RecommendRequest, locals())
     return run_recommendation(request, VerificationShown(stderr_console(quiet=not progress)))
