@@ -30,28 +30,16 @@ EPILOG = examples(
     FrameworksRequest,
     "batches space numerics margin storage trial_timeout wait",
     usual="resnet50",
-    frameworks=Annotated[
-        str | None,
-        setting(
-            "--frameworks NAME[,NAME…]",
-            "Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, onnxruntime, "
-            "openvino, tensorrt (on a GPU), or a plugin's.",
-        ),
-    ],
-    batch_size=Annotated[
-        int | None,
-        setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
-    ],
-    time_budget=Annotated[
-        str,
-        measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
-    ],
-    pythons=Annotated[
-        list[str] | None,
-        measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
-    ],
-    new=Annotated[bool, measuring("--new", "Measure everything anew.")],
-    stored=Annotated[bool, measuring("--stored", "Show what is stored; measure nothing.")],
+    frameworks=setting(
+        "--frameworks NAME[,NAME…]",
+        "Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, onnxruntime, "
+        "openvino, tensorrt (on a GPU), or a plugin's.",
+    ),
+    batch_size=setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
+    time_budget=measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
+    pythons=measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
+    new=measuring("--new", "Measure everything anew."),
+    stored=measuring("--stored", "Show what is stored; measure nothing."),
 )
 def frameworks(
     request: FrameworksRequest,

@@ -45,13 +45,10 @@ NOISE_EPILOG = examples(
     "tftune noise resnet50",
     "tftune noise resnet50 --python .openmp/bin/python --time-budget 3m",
 )
-_STUDYS_TIMEOUT = Annotated[
-    str | None,
-    measuring(
-        "--trial-timeout TIME",
-        "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
-    ),
-]
+_STUDYS_TIMEOUT = measuring(
+    "--trial-timeout TIME",
+    "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
+)
 LOAD_EPILOG = examples(
     "tftune load last --max-p99 50ms",
     "tftune load resnet50 --max-batch 8 --batch-wait 5ms --out load/",
@@ -67,10 +64,8 @@ SIZE_EPILOG = examples(
     CompareRequest,
     "time_budget space objective batch_size numerics python storage margin trial_timeout wait",
     words=WORKLOAD_WORDS,
-    a=Annotated[
-        str, other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting)
-    ],
-    b=Annotated[str, other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting)],
+    a=other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting),
+    b=other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting),
 )
 def compare(
     request: CompareRequest,
@@ -97,22 +92,16 @@ def compare(
     CheckRequest,
     "study time_budget python storage wait",
     words={},
-    instances=Annotated[
-        bool | None,
-        other(
-            "--instances/--no-instances",
-            "Check the answer on several processes, or that on one (default: the first that sets anything).",
-            show_default=False,
-        ),
-    ],
-    margin=Annotated[
-        float | None,
-        setting(
-            "--margin PERCENT",
-            "Smallest difference that matters, in percent (default: the study's own).",
-            parser=parse_margin,
-        ),
-    ],
+    instances=other(
+        "--instances/--no-instances",
+        "Check the answer on several processes, or that on one (default: the first that sets anything).",
+        show_default=False,
+    ),
+    margin=setting(
+        "--margin PERCENT",
+        "Smallest difference that matters, in percent (default: the study's own).",
+        parser=parse_margin,
+    ),
     trial_timeout=_STUDYS_TIMEOUT,
 )
 def check(
@@ -185,18 +174,9 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     "study time_budget python storage wait",
     words={},
     trial_timeout=_STUDYS_TIMEOUT,
-    max_p99_ms=Annotated[
-        str | None,
-        setting("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."),
-    ],
-    max_batch=Annotated[
-        int | None,
-        setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
-    ],
-    batch_wait_ms=Annotated[
-        str | None,
-        setting("--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."),
-    ],
+    max_p99_ms=setting("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."),
+    max_batch=setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
+    batch_wait_ms=setting("--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."),
 )
 def load(
     request: LoadRequest,
@@ -227,20 +207,14 @@ def load(
     SizeRequest,
     "study storage",
     words={},
-    rate=Annotated[
-        float,
-        other(
-            "--rate R",
-            "Requests a second to carry: 200, or 12000/min.",
-            parser=lambda text: PER_SECOND.parse(text, "--rate"),
-        ),
-    ],
-    max_p99_ms=Annotated[str, other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50.")],
-    headroom=Annotated[str, other("--headroom PERCENT", "Share of the rate to keep free for more.")],
-    costs=Annotated[
-        list[str] | None,
-        other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
-    ],
+    rate=other(
+        "--rate R",
+        "Requests a second to carry: 200, or 12000/min.",
+        parser=lambda text: PER_SECOND.parse(text, "--rate"),
+    ),
+    max_p99_ms=other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50."),
+    headroom=other("--headroom PERCENT", "Share of the rate to keep free for more."),
+    costs=other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
 )
 def size(request: SizeRequest, json_: options.Json = False) -> None:
     """How many copies of a setting carry a load within a limit, and on which machine?

@@ -214,18 +214,13 @@ def _write(text: str, out: Path | None) -> None:
 @takes(
     RecommendRequest,
     "python time_budget wait",
-    batch_size=Annotated[int | None, setting("--batch-size N", "Batch size that you run with.", min=1)],
-    rules=Annotated[
-        str | None,
-        setting(
-            "--rules FILE|shipped",
-            "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
-        ),
-    ],
-    batch=Annotated[bool, setting("--batch", "Also apply the rules on batch sizes, not only those on threads.")],
-    verify=Annotated[
-        bool, measuring("--verify", "Also measure the setting against the default, like `tftune compare`.")
-    ],
+    batch_size=setting("--batch-size N", "Batch size that you run with.", min=1),
+    rules=setting(
+        "--rules FILE|shipped",
+        "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
+    ),
+    batch=setting("--batch", "Also apply the rules on batch sizes, not only those on threads."),
+    verify=measuring("--verify", "Also measure the setting against the default, like `tftune compare`."),
 )
 def recommend(
     request: RecommendRequest,
