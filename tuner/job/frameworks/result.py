@@ -30,7 +30,7 @@ from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
 from tuner.measure.rates import failures, log_rates, memory_of
 from tuner.measure.rounds import Round
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
+from tuner.measure.warning import Code, condition_warnings, input_warnings, merge
 from tuner.result.evidence import round_warnings
 from tuner.result.frameworks import (
     AbsentResult,
@@ -102,10 +102,9 @@ class ComparisonData:
 
 def describe_frameworks(data: ComparisonData) -> FrameworksResult:
     """Return what is published of a comparison."""
-    flat: list[MeasurementWarning] = []
-    if data.spread is not None and data.spread < TELLING_SPREAD:  # they agree with anything
-        observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
-        flat = [MeasurementWarning(code=Code.FLAT_OUTPUTS, observation=observation)]
+    is_flat = data.spread is not None and data.spread < TELLING_SPREAD  # they agree with anything
+    observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
+    flat = [Code.FLAT_OUTPUTS.seen(observation)] if is_flat else []
     of_conditions = [] if data.conditions is None else condition_warnings(data.conditions)
     of_inputs = input_warnings(data.subject.workload.fed, data.outputs)
     warnings = merge(of_inputs, of_conditions, round_warnings(data.rounds), flat)
