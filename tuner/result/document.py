@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
@@ -96,6 +96,8 @@ def describe_study(record: Record) -> StudyResult:
         noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
+        pins=stored.get("pins", dict[str, str]) or UNSET,
+        batch_sizes=tuple(stored.get("batch_sizes", list[int]) or ()) or UNSET,
         why_no_energy=stored.get("why_no_energy", str),
         incumbent=_incumbent(trials, process_sd, record.choices(), subject.catalogue),
         verdicts=None

@@ -355,6 +355,10 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     conditions: Conditions | None
     may_change_numerics: bool = False
     """Whether settings that compute in another precision were allowed."""
+    pins: dict[str, str] | UnsetType = UNSET
+    """What `--set` held, as it was typed; not there where nothing was held."""
+    batch_sizes: tuple[int, ...] | UnsetType = UNSET
+    """What `--batch-size` asked for; not there where nothing was."""
     why_no_energy: str | None = None
     """Why no energy was measured, where none was; earlier studies do not say."""
     incumbent: IncumbentResult | None
