@@ -113,12 +113,10 @@ def describe_binding(value: str, library: Path, bound: Binding, machine: Machine
 def binding(result: BindingResult) -> RenderableType:
     """Return which thread sits on which CPU."""
     title = f"KMP_AFFINITY={result.kmp_affinity}: bound by {Path(result.library).name}"
-    rendered = table(">thread", "CPUs", "NUMA node")
-    for each in result.threads:
-        rendered.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
+    rows = ((str(each.thread), each.cpus, ", ".join(each.numa_nodes)) for each in result.threads)
     return Group(
         Text(title, style="bold"),
-        rendered,
+        table(">thread", "CPUs", "NUMA node", rows=rows),
         *(Text(f"the library says: {line}", style="dim") for line in result.warnings),
     )
 

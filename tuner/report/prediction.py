@@ -62,22 +62,19 @@ def machine_text(machine: Machine) -> str:
 
 
 def _settings(result: PredictionResult, top: int) -> RenderableType:
-    drawn = table(">× default", f">{result.workload.item}s/s", "!setting")
-    for each in result.predicted[:top]:
-        drawn.add_row(f"{each.ratio:.2f}", rate_text(each.items_per_s), setting_text(each.setting))
-    return drawn
+    rows = (
+        (f"{each.ratio:.2f}", rate_text(each.items_per_s), setting_text(each.setting))
+        for each in result.predicted[:top]
+    )
+    return table(">× default", f">{result.workload.item}s/s", "!setting", rows=rows)
 
 
 def _baselines(result: PredictionResult) -> RenderableType:
-    drawn = table("guide", ">× default", f">{result.workload.item}s/s", ">best beside it ×")
-    for name, each in result.baselines.items():
-        drawn.add_row(
-            name,
-            f"{each.ratio:.2f}",
-            rate_text(each.items_per_s),
-            f"{result.best.items_per_s / each.items_per_s:.2f}",
-        )
-    return drawn
+    rows = (
+        (name, f"{each.ratio:.2f}", rate_text(each.items_per_s), f"{result.best.items_per_s / each.items_per_s:.2f}")
+        for name, each in result.baselines.items()
+    )
+    return table("guide", ">× default", f">{result.workload.item}s/s", ">best beside it ×", rows=rows)
 
 
 def _trust(result: PredictionResult) -> list[str]:

@@ -64,10 +64,8 @@ def _between(result: ProfileResult) -> str:
 
 def _bounds(result: ProfileResult) -> RenderableType:
     shares = {bound: sum(each.share for each in result.operators if each.bound is bound) for bound in Bound}
-    drawn = table("bound by", ">share", "what the time goes into")
-    for bound, share in shares.items():
-        drawn.add_row(bound, percent(share, 0), _WHY[bound])
-    return drawn
+    rows = ((bound, percent(share, 0), _WHY[bound]) for bound, share in shares.items())
+    return table("bound by", ">share", "what the time goes into", rows=rows)
 
 
 def _types(result: ProfileResult, top: int) -> RenderableType:

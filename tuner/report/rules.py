@@ -140,10 +140,7 @@ def policy_text(rules: RuleSet) -> str:
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
     """Return a table whose first column has words and the others figures."""
-    rendered = table(titles[0], *(f">{title}" for title in titles[1:]))
-    for row in rows:
-        rendered.add_row(*row)
-    return rendered
+    return table(titles[0], *(f">{title}" for title in titles[1:]), rows=rows)
 
 
 def _narrow(row: Sequence[str]) -> list[str]:

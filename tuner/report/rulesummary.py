@@ -274,12 +274,7 @@ def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
         yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule), "")
         return
-    situations = table(*group.columns, title=group.title)
-    for row in group.rows:
-        situations.add_row(*row)
-    variables = table(*SET_COLUMNS)
-    for letters, *words in set_cells(group):
-        variables.add_row(Text(letters, style="bold green"), *words)
-    yield from (situations, "", variables, "")
+    cells = ((Text(letters, style="bold green"), *words) for letters, *words in set_cells(group))
+    yield from (table(*group.columns, title=group.title, rows=group.rows), "", table(*SET_COLUMNS, rows=cells), "")
     yield from map(Text, (*set_notes(group), *group.notes))
     yield ""

@@ -58,18 +58,15 @@ def page(result: WorkloadResult) -> RenderableType:
     """Return what is known of one workload: what it is, and what one item of it computes."""
     workload, features = result.workload, result.features
     params = " ".join(f"{key}={value}" for key, value in workload.params.items())
-    rows = table("", "")
-    rows.show_header = False
-    for title, text in (
+    facts = (
         ("workload", f"{workload.name}: {workload.description}"),
         ("mode", f"{workload.mode}, executed as {workload.execution}"),
         ("parameters", params),
         ("step", f"{workload.batch_size} × {workload.item} by default"),
         ("inputs", feed.inputs_text(workload.fed)),
         ("source", result.source),
-    ):
-        if text:
-            rows.add_row(title, Text(text))
+    )
+    rows = table("", "", show_header=False, rows=((title, Text(text)) for title, text in facts if text))
     if features is None:
         return Group(rows, Text(), Text(GRAPH_UNKNOWN))
     return Group(rows, Text(), computes(features, workload.item), Text(), operators(features))
