@@ -16,7 +16,7 @@ from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.checks import check_own_settings, check_placeholders, literal, set_by_itself
+from tuner.job.interference import check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inputs_of, possible_sizes, why_fixed
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import SearchRequest
