@@ -25,10 +25,9 @@ from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
-from tuner.job.profile import thread_counts, trace
+from tuner.job.profile import thread_counts, trace, trace_quickly, trace_sizes
 from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
-from tuner.job.tracing import trace_quickly, trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, rendered, roofline
