@@ -95,7 +95,6 @@ def rules(
     from tuner.job.selection import Selection
     from tuner.machine.host import detect
     from tuner.report import rules as report
-    from tuner.report import rulesummary
     from tuner.result.recommendation import n_studies
 
     output_format = "json" if json_ else format_
@@ -151,7 +150,7 @@ def rules(
     if output_format != "text":
         _write_page(learned, output_format, out)
         return
-    parts = [*rulesummary.rendered(rule_set, detect()), *(["", *report.page(rule_set)] if details else [])]
+    parts = [*report.rendered(rule_set, detect()), *(["", *report.page(rule_set)] if details else [])]
     if out is not None:
         _write_text(parts, out)
         return
