@@ -29,7 +29,6 @@ from tests.conftest import Call
 from tests.reference import keep, unpack
 from tests.schemas import validator
 from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
-from tuner.cli import frameworks as cli_frameworks
 from tuner.cli import measure as cli_measure
 from tuner.cli import model as cli_model
 from tuner.cli import rules as cli_rules
@@ -215,7 +214,7 @@ TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "fai
         (cli_search.search, tuner.search, SearchRequest),
         (cli_measure.compare, tuner.compare, CompareRequest),
         (cli_measure.check, tuner.check, CheckRequest),
-        (cli_frameworks.frameworks, tuner.compare_frameworks, FrameworksRequest),
+        (cli_measure.frameworks, tuner.compare_frameworks, FrameworksRequest),
         (cli_model.overhead, tuner.overhead, OverheadRequest),
         (cli_model.predict, tuner.predict, PredictRequest),
         (cli_model.profile, tuner.profile, ProfileRequest),
