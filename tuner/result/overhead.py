@@ -11,6 +11,7 @@ from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
 from tuner.model.overhead import HIDDEN, Row, hiding_batch
 from tuner.quantity import percent
+from tuner.result import fields_of
 from tuner.result.frameworks import RatioResult
 from tuner.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, Subject, WorkloadFacts
@@ -118,24 +119,16 @@ def _row(row: Row) -> OverheadRow:
     own, over = row.overhead, row.over
     low, high = over.interval() if over is not None and over.df > 0 else (None, None)
     known = over is not None and low is not None and high is not None
+    beside = ("operators", "operator_s", "launch_ratio", "launch_s", "profiler_cost", "clock_error")
     return OverheadRow(
-        execution=row.execution,
-        batch_size=row.batch_size,
-        status=row.status,
-        message=f"{row.message}; {row.hint}" if row.hint else row.message,
-        step_s=row.step_s,
+        **fields_of(OverheadRow, row) | {"message": f"{row.message}; {row.hint}" if row.hint else row.message},
+        **(dict.fromkeys(beside) if own is None else fields_of(OverheadRow, own)),
         per_item_s=None if row.step_s is None else row.step_s / row.batch_size,
         ratio=RatioResult(low=low, speedup=over.ratio, high=high) if known else None,  # type: ignore[arg-type, union-attr]
         exposed_overhead=own.exposed.estimate if own else None,
         exposed_low=own.exposed.low if own else None,
         exposed_high=own.exposed.high if own else None,
         parts=dict(own.shares) if own else {},
-        operators=own.operators if own else None,
-        operator_s=own.operator_s if own else None,
-        launch_ratio=own.launch_ratio if own else None,
-        launch_s=own.launch_s if own else None,
-        profiler_cost=own.profiler_cost if own else None,
-        clock_error=own.clock_error if own else None,
     )
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
 from tuner.model.profile import Bound, Profile
+from tuner.result import fields_of
 from tuner.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, Subject, WorkloadFacts
 
@@ -82,14 +83,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pin
         batch_size=batch_size,
         threads=tuple(
             ThreadsResult(
-                threads=each.threads,
-                step_s=each.step_s,
-                plain_s=each.plain_s,
-                traced_s=each.traced_s,
-                busy_s=each.busy_s,
-                profiler_cost=each.traced_s / each.plain_s,
-                flops=each.roof.flops,
-                bytes_s=each.roof.bytes_s,
+                **fields_of(ThreadsResult, each, each.roof), profiler_cost=each.traced_s / each.plain_s
             )
             for each in profile.traced
         ),
@@ -97,18 +91,9 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pin
         exposed_overhead=profile.traced[0].exposed,
         operators=tuple(
             OperatorResult(
-                name=each.name,
-                op=each.op,
-                bound=each.bound,
-                runs=each.runs,
-                time_s=dict(each.times_s),
+                **fields_of(OperatorResult, each.scaling, each)
+                | {"time_s": dict(each.times_s), "best_threads": each.scaling.best_threads(most)},
                 share=each.times_s[1] / total_s,
-                flops=each.flops,
-                n_bytes=each.n_bytes,
-                contention=each.scaling.contention,
-                coherency=each.scaling.coherency,
-                error=each.scaling.error,
-                best_threads=each.scaling.best_threads(most),
             )
             for each in sorted(profile.operators, key=lambda each: -each.times_s[1])
             if each.times_s[1] > 0
