@@ -31,7 +31,7 @@ from tuner.job.servers import Servers
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, rendered, roofline
-from tuner.result.profile import ProfileResult, describe_profile
+from tuner.result.model import ProfileResult, describe_profile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -19,9 +19,7 @@ from tuner.report import overhead as overhead_report
 from tuner.report import prediction as prediction_report
 from tuner.report import profile as profile_report
 from tuner.report.progress import OverheadShown, ProfileShown, stderr_console
-from tuner.result.overhead import OverheadResult
-from tuner.result.prediction import PredictionResult
-from tuner.result.profile import ProfileResult
+from tuner.result.model import OverheadResult, PredictionResult, ProfileResult
 from tuner.space.values import Value
 
 

@@ -28,7 +28,7 @@ from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.model.profile import Roof, Traced, is_worth_more, profile
 from tuner.quantity import plural
-from tuner.result.profile import ProfileResult, describe_profile
+from tuner.result.model import ProfileResult, describe_profile
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Slice, Status, TrialFailure

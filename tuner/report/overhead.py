@@ -14,7 +14,7 @@ from tuner.report.chart import PALETTE, empty_panels, svg_of
 from tuner.report.frameworks import ratio_cells
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, warnings
-from tuner.result.overhead import HidingResult, OverheadResult, OverheadRow
+from tuner.result.model import HidingResult, OverheadResult, OverheadRow
 from tuner.workload.workload import Execution
 
 _WORDS = {

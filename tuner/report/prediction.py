@@ -10,7 +10,7 @@ from tuner.quantity import plural, rate_text
 from tuner.report.chart import MAX_CELLS, empty_grid, ordered, svg_of
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, setting_text, warnings
-from tuner.result.prediction import PredictionResult, Trust
+from tuner.result.model import PredictionResult, Trust
 from tuner.space.values import Value
 
 NOT_MEASURED = "predicted, not measured"

@@ -11,7 +11,7 @@ from tuner.model.profile import Bound
 from tuner.quantity import ms_text, percent, plural
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, warnings
-from tuner.result.profile import OperatorResult, ProfileResult
+from tuner.result.model import OperatorResult, ProfileResult
 
 _COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}
 _WHY = {
