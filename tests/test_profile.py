@@ -30,7 +30,9 @@ from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
-from tuner.report.profile import as_csv, rendered, roofline
+from tuner.report.model import profile_csv as as_csv
+from tuner.report.model import profile_page as rendered
+from tuner.report.model import roofline
 from tuner.result.model import ProfileResult, describe_profile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

@@ -15,9 +15,7 @@ from tuner.job.overhead import measure_overhead
 from tuner.job.predict import predict_workload
 from tuner.job.profile import profile_workload
 from tuner.job.request import TRIAL_TIMEOUT, OverheadRequest, PredictRequest, ProfileRequest
-from tuner.report import overhead as overhead_report
-from tuner.report import prediction as prediction_report
-from tuner.report import profile as profile_report
+from tuner.report import model as drawn
 from tuner.report.progress import OverheadShown, ProfileShown, stderr_console
 from tuner.result.model import OverheadResult, PredictionResult, ProfileResult
 from tuner.space.values import Value
@@ -30,15 +28,15 @@ class RuntimeOverhead(Printed):
 
     def csv(self) -> str:
         """Return a row for each execution and batch size."""
-        return overhead_report.as_csv(self.result)
+        return drawn.overhead_csv(self.result)
 
     def page(self) -> Sequence[RenderableType]:
         """Return the answer, what helps, and a table for each execution."""
-        return overhead_report.rendered(self.result)
+        return drawn.overhead_page(self.result)
 
     def chart(self) -> str | None:
         """Return exposed overhead and time an item over batch sizes as SVG; None for one batch size."""
-        return overhead_report.chart(self.result)
+        return drawn.overhead_chart(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the table and the chart."""
@@ -74,15 +72,15 @@ class OperatorProfile(Printed):
 
     def csv(self) -> str:
         """Return a row for each operator that took any time."""
-        return profile_report.as_csv(self.result)
+        return drawn.profile_csv(self.result)
 
     def page(self, top: int = 12) -> Sequence[RenderableType]:
         """Return the operators that take most, and what bounds them."""
-        return profile_report.rendered(self.result, top=top)
+        return drawn.profile_page(self.result, top=top)
 
     def roofline(self) -> str:
         """Return FLOP/s against FLOPs a byte as SVG, a dot for each operator."""
-        return profile_report.roofline(self.result)
+        return drawn.roofline(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the operators and the roofline."""
@@ -119,15 +117,15 @@ class Prediction(Printed):
 
     def csv(self) -> str:
         """Return a row for each setting, the fastest first."""
-        return prediction_report.as_csv(self.result)
+        return drawn.prediction_csv(self.result)
 
     def page(self, top: int = 8) -> Sequence[RenderableType]:
         """Return the best settings, the recommended ones, and why."""
-        return prediction_report.rendered(self.result, top=top)
+        return drawn.prediction_page(self.result, top=top)
 
     def chart(self) -> str | None:
         """Return the two knobs that matter most as SVG; None where fewer than two do."""
-        return prediction_report.chart(self.result)
+        return drawn.prediction_chart(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the settings, the picture of the knobs, and what was measured."""
