@@ -18,6 +18,7 @@ from tuner.report.frameworks import ratio_cells
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import inputs_with_warnings, setting_text, warnings
 from tuner.result.model import (
+    LARGER,
     HidingResult,
     OperatorResult,
     OverheadResult,
@@ -372,7 +373,6 @@ def roofline(result: ProfileResult) -> str:
 
 NOT_MEASURED = "predicted, not measured"
 _NOTHING = 1.005  # what is shown as 1.00×
-_LARGER = 2.0  # times the largest batch that was profiled, a line is still trusted
 _TOP = 8
 
 
@@ -441,7 +441,7 @@ def _trust(result: PredictionResult) -> list[str]:
     measured = f"operators were measured on {where}, with up to {plural(trust.profiled_threads, 'thread')}"
     lines = [f"{measured}, at {'batch size' if len(result.batch_sizes) == 1 else 'batch sizes'} {sizes}"]
     beyond = [plural(trust.cores, "core")] if trust.cores > trust.profiled_threads else []
-    if trust.largest_batch_size > _LARGER * max(result.batch_sizes):
+    if trust.largest_batch_size > LARGER * max(result.batch_sizes):
         beyond.append(f"batches of up to {trust.largest_batch_size}")
     how_far = "far beyond that: trust the order of settings that are far apart, not the figures"
     if beyond:

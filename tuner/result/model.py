@@ -265,7 +265,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pin
 # ---- prediction -----------------------------------------------------------------------------------------------------
 
 _NEAR = 4.0  # times what was profiled
-_LARGER = 2.0  # times the largest batch that was profiled, a line is still trusted
+LARGER = 2.0  # times the largest batch that was profiled, a line is still trusted
 _NARROW = 1.3  # operators at once, on average, that are hardly more than one
 _LARGE = 0.3  # a share that bounds what can be gained
 
@@ -386,7 +386,7 @@ def describe_prediction(
 
     is_here = machine.id == profiled_on.id
     largest = max(predicted.best.batch_size, *batch_sizes)
-    times = max(machine.usable_cores / profiled_threads, largest / max(batch_sizes) / _LARGER)
+    times = max(machine.usable_cores / profiled_threads, largest / max(batch_sizes) / LARGER)
     code = Trust.PROFILED if is_here and times <= 1 else Trust.NEAR if times <= _NEAR else Trust.FAR
     code = code if costs.is_divided or machine.usable_cores == 1 else Trust.FAR
     return PredictionResult(
