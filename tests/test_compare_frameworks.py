@@ -608,7 +608,10 @@ class ScriptedComparison(Comparison):
             space=SimpleNamespace(deployment=lambda _: Deployment()),
         )
         prepared: list[Any] = []
-        for name, kinds in (("tensorflow", [SettingKind.DEFAULT]), ("openvino", [SettingKind.DEFAULT, SettingKind.TUNED])):
+        for name, kinds in (
+            ("tensorflow", [SettingKind.DEFAULT]),
+            ("openvino", [SettingKind.DEFAULT, SettingKind.TUNED]),
+        ):
             settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in kinds}
             variant = prepared_variant(
                 name,
@@ -736,7 +739,9 @@ def test_what_runs_out_of_memory_beside_others_runs_alone() -> None:
 
     launcher = Small(rate=lambda at: 20.0 if at["name"] == "openvino/tuned" else 10.0)
     comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16])
-    rates = {each.name: [slice_of(20.0 if each.kind is SettingKind.TUNED else 10.0)] * 4 for each in comparison.candidates()}
+    rates = {
+        each.name: [slice_of(20.0 if each.kind is SettingKind.TUNED else 10.0)] * 4 for each in comparison.candidates()
+    }
     for _ in range(6):
         comparison.store.add_round(comparison.candidates(), Round(slices=rates))
     scan(comparison)

@@ -183,9 +183,13 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     "study time_budget python storage wait",
     words={},
     trial_timeout=_STUDYS_TIMEOUT,
-    max_p99_ms=setting("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."),
+    max_p99_ms=setting(
+        "--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."
+    ),
     max_batch=setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
-    batch_wait_ms=setting("--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."),
+    batch_wait_ms=setting(
+        "--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."
+    ),
 )
 def load(
     request: LoadRequest,
@@ -245,8 +249,12 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
         "Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, onnxruntime, "
         "openvino, tensorrt (on a GPU), or a plugin's.",
     ),
-    batch_size=setting("--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."),
-    time_budget=measuring("--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."),
+    batch_size=setting(
+        "--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."
+    ),
+    time_budget=measuring(
+        "--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."
+    ),
     pythons=measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
     new=measuring("--new", "Measure everything anew."),
     stored=measuring("--stored", "Show what is stored; measure nothing."),

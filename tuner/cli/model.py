@@ -108,7 +108,9 @@ def profile(
         "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
         "processes, add --space serving); can be repeated (default: the whole space).",
     ),
-    ideal=setting("--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."),
+    ideal=setting(
+        "--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."
+    ),
     profile=setting(
         "--profile FILE",
         "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",

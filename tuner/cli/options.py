@@ -267,7 +267,9 @@ _SHARED: Mapping[str, Any] = {
     "time_budget": measuring(
         "--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."
     ),
-    "python": measuring("--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."),
+    "python": measuring(
+        "--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."
+    ),
     "trial_timeout": measuring(
         "--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."
     ),

@@ -17,8 +17,8 @@ from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.interference import check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inputs_of, possible_sizes, why_fixed
+from tuner.job.interference import check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import MAY_CHANGE, SearchRequest
 from tuner.machine.exits import captured

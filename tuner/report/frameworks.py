@@ -13,7 +13,7 @@ from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import VERDICT_STYLES
-from tuner.result.frameworks import COMPLETE, FrameworksResult, SettingKind, RatioResult, RowResult
+from tuner.result.frameworks import COMPLETE, FrameworksResult, RatioResult, RowResult, SettingKind
 from tuner.result.wording import range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
 

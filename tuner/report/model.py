@@ -1,4 +1,4 @@
-"""What `tftune overhead`, `profile` and `predict` show: where the time of a model's step goes, and what that predicts."""
+"""What `tftune overhead`, `profile` and `predict` show: where the time of a step goes, and what that predicts."""
 
 from __future__ import annotations
 

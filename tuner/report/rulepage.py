@@ -105,7 +105,9 @@ def _summary(rules: RuleSet) -> Iterator[str]:
             continue
         yield from (f"{group.title.capitalize()}:", "")
         yield from _rows(group.columns, group.rows, n_words=len(group.columns))
-        yield from _rows(words.SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in words.set_cells(group)), n_words=3)
+        yield from _rows(
+            words.SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in words.set_cells(group)), n_words=3
+        )
         yield from (f"- {note}" for note in (*words.set_notes(group), *group.notes))
         yield ""
     yield from (f"- *{title}*: {text}" for title, text in words.notes(rules))

@@ -597,7 +597,9 @@ def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
         yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule), "")
         return
-    cells = ((Text(letters, style="bold green"), *words) for letters, *words in set_cells(group))
+    cells: list[list[RenderableType]] = [
+        [Text(letters, style="bold green"), *words] for letters, *words in set_cells(group)
+    ]
     yield from (table(*group.columns, title=group.title, rows=group.rows), "", table(*SET_COLUMNS, rows=cells), "")
     yield from map(Text, (*set_notes(group), *group.notes))
     yield ""

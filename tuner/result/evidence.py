@@ -151,26 +151,20 @@ def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[Me
     warnings = []
     forked_away = sum(r.is_contradicted for r in rounds)
     if forked_away:
-        warnings.append(
-            Code.FORKS.seen(f"{plural(forked_away, 'round')} with forked processes discarded")
-        )
+        warnings.append(Code.FORKS.seen(f"{plural(forked_away, 'round')} with forked processes discarded"))
     paused = [each.text for r in rounds for each in r.interruptions if each.kind is not Kind.FORKS_DIFFER]
     if paused:
         warnings.append(Code.ASLEEP.seen(paused[-1]))
     late = _cannot_keep_up(rounds)
     if late:
-        warnings.append(
-            Code.OVERLOAD.seen(f"requests came faster than {', '.join(late)} answers them")
-        )
+        warnings.append(Code.OVERLOAD.seen(f"requests came faster than {', '.join(late)} answers them"))
     stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
         warnings.append(Code.STALLED.seen(stalls[-1]))
     warnings += output_warnings(r.not_finite.get(name, {}) for r in rounds for name in r.slices)
     counted_rounds = [r for r in rounds if not r.interruptions]
     if rounds and not decided and len(counted_rounds) <= MIN_ROUNDS:
-        warnings.append(
-            Code.FEW_ROUNDS.seen(f"only {plural(len(counted_rounds), 'round')} of finals")
-        )
+        warnings.append(Code.FEW_ROUNDS.seen(f"only {plural(len(counted_rounds), 'round')} of finals"))
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
@@ -302,9 +296,7 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
     if floor > MARGIN:
         warnings.append(Code.NOISY.seen(f"the noise floor is {100 * floor:.1f} %"))
     if noise.is_mostly_prior:
-        warnings.append(
-            Code.ASSUMED_NOISE.seen(f"only {plural(noise.n_blocks, 'calibration block')} measured")
-        )
+        warnings.append(Code.ASSUMED_NOISE.seen(f"only {plural(noise.n_blocks, 'calibration block')} measured"))
     return warnings
 
 
@@ -365,13 +357,9 @@ def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     warnings = output_warnings((t.facts or {}).get("not_finite", {}) for t in trials if t.status is Status.OK)
     restless = [t for t in trials if not t.steady]
     if restless:
-        warnings.append(
-            Code.NOT_STEADY.seen(f"{plural(len(restless), 'trial')}, last {restless[-1].setting}")
-        )
+        warnings.append(Code.NOT_STEADY.seen(f"{plural(len(restless), 'trial')}, last {restless[-1].setting}"))
     if any(t.alone for t in trials):
-        warnings.append(
-            Code.ALONE.seen(plural(sum(1 for t in trials if t.alone), "trial"))
-        )
+        warnings.append(Code.ALONE.seen(plural(sum(1 for t in trials if t.alone), "trial")))
     slices = [each for t in trials for turn in t.turns for each in turn.slices]
     return warnings + run_warnings(slices) + _of_interruptions([each for t in trials for each in t.interruptions])
 

@@ -242,9 +242,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pin
         workload=subject.workload,
         batch_size=batch_size,
         threads=tuple(
-            ThreadsResult(
-                **fields_of(ThreadsResult, each, each.roof), profiler_cost=each.traced_s / each.plain_s
-            )
+            ThreadsResult(**fields_of(ThreadsResult, each, each.roof), profiler_cost=each.traced_s / each.plain_s)
             for each in profile.traced
         ),
         between_share=profile.between_shares,

@@ -20,7 +20,6 @@ from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Document, Subject, Values
 from tuner.trial.outcome import Status
 
-
 _ALWAYS_TOLD = frozenset({"name", "env", "arguments", "cpus"})
 
 

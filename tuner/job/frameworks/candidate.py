@@ -228,7 +228,9 @@ class PreparedVariant:
             return {SettingKind.DEFAULT: default}
         tuned = Setting.of(self.tuned.setting)
         is_default = tuned in (default, framework_default)
-        return {SettingKind.DEFAULT: default} if is_default else {SettingKind.DEFAULT: default, SettingKind.TUNED: tuned}
+        return (
+            {SettingKind.DEFAULT: default} if is_default else {SettingKind.DEFAULT: default, SettingKind.TUNED: tuned}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

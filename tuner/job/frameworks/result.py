@@ -36,9 +36,9 @@ from tuner.result.frameworks import (
     AbsentResult,
     FastestResult,
     FrameworksResult,
-    SettingKind,
     RatioResult,
     RowResult,
+    SettingKind,
     TunedResult,
 )
 from tuner.result.study import VerdictResult, WarningResult

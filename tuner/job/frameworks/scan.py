@@ -152,7 +152,9 @@ def answering(comparison: Comparison, rounds: Sequence[Round]) -> list[Candidate
     The curve of a tuned setting that is not told apart from its default says nothing that the default's does not.
     """
     return [
-        each for each in comparison.candidates() if each.kind is SettingKind.DEFAULT or _is_faster(comparison, rounds, each)
+        each
+        for each in comparison.candidates()
+        if each.kind is SettingKind.DEFAULT or _is_faster(comparison, rounds, each)
     ]
 
 
