@@ -29,7 +29,6 @@ from tests.conftest import Call
 from tests.reference import keep, unpack
 from tests.schemas import validator
 from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
-from tuner.cli import frameworks as cli_frameworks
 from tuner.cli import measure as cli_measure
 from tuner.cli import model as cli_model
 from tuner.cli import rules as cli_rules
@@ -45,6 +44,7 @@ from tuner.job.request import (
     ProfileRequest,
     RecommendRequest,
     SearchRequest,
+    SizeRequest,
 )
 from tuner.workload.spec import WorkloadSpec
 
@@ -215,7 +215,7 @@ TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "fai
         (cli_search.search, tuner.search, SearchRequest),
         (cli_measure.compare, tuner.compare, CompareRequest),
         (cli_measure.check, tuner.check, CheckRequest),
-        (cli_frameworks.frameworks, tuner.compare_frameworks, FrameworksRequest),
+        (cli_measure.frameworks, tuner.compare_frameworks, FrameworksRequest),
         (cli_model.overhead, tuner.overhead, OverheadRequest),
         (cli_model.predict, tuner.predict, PredictRequest),
         (cli_model.profile, tuner.profile, ProfileRequest),
@@ -238,6 +238,78 @@ def test_options_are_by_default_the_same_in_a_terminal_and_in_python(
             assert plain(asked[name]) == plain(given[name]), name
     of_workload = {each.name for each in dataclasses.fields(WorkloadSpec)}
     assert typed.keys() - of_workload - {"pythons"} <= given.keys(), "an option has another name in Python"
+
+
+ASKED: list[tuple[str, Callable[[], Any], Any]] = [
+    (
+        "tuner.api.search.run_sessions",
+        lambda: tuner.search(
+            "resnet50", mode="training", rate="600/min", time_budget=90, batch_size=[1, 2], pins={"inter_op": 1},
+            margin="3%", python=Path("python3"), trial_timeout=timedelta(minutes=1), max_p99_ms=50,
+        ),
+        SearchRequest(
+            workload=WorkloadSpec(words=("resnet50",), mode="training", rate=10.0), time_budget="90.0s",
+            batch_size="1,2", pins=["inter_op=1"], margin=0.03, python="python3", trial_timeout="60.0s", max_p99_ms=50,
+        ),
+    ),
+    (
+        "tuner.job.frameworks.compare_frameworks",
+        lambda: tuner.compare_frameworks(
+            "m.onnx", frameworks=["openvino"], batches=[1, 8], batch_size=4, python={"openvino": Path("p")}
+        ),
+        FrameworksRequest(
+            workload=WorkloadSpec(words=("m.onnx",)), frameworks="openvino", batches="1,8", batch_size=4,
+            pythons=["openvino=p"],
+        ),
+    ),
+    (
+        "tuner.api.comparison.measure",
+        lambda: tuner.compare(["python", "b.py"], {"intra_op": 2}, "intel", metric_regex="x=(.*)"),
+        CompareRequest(
+            workload=WorkloadSpec(words=("python", "b.py"), metric_regex="x=(.*)"), a="intra_op=2", b="intel"
+        ),
+    ),
+    ("tuner.api.comparison.check_study", lambda: tuner.check("mine"), CheckRequest(study="mine")),
+    (
+        "tuner.job.size.size",
+        lambda: tuner.size("600/min", 50, costs={"a": 2}),
+        SizeRequest(rate="600/min", max_p99_ms=50, costs=["a=2"]),
+    ),
+    (
+        "tuner.api.model.profile_workload",
+        lambda: tuner.profile("resnet50", batch_size=8),
+        ProfileRequest(workload=WorkloadSpec(words=("resnet50",)), batch_size=8),
+    ),
+    (
+        "tuner.api.model.measure_overhead",
+        lambda: tuner.overhead("lenet5", execution="eager"),
+        OverheadRequest(workload=WorkloadSpec(words=("lenet5",), execution="eager"), executions="eager"),
+    ),
+    (
+        "tuner.api.model.predict_workload",
+        lambda: tuner.predict("mlp", machine="cores=4", settings=[{"inter_op": 1}, "intel"], profile=Path("c.json")),
+        PredictRequest(
+            workload=WorkloadSpec(words=("mlp",)), machine="cores=4", settings=["inter_op=1", "intel"], pins=[],
+            profile="c.json",
+        ),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("does", "ask", "request_"), ASKED, ids=[does for does, _, _ in ASKED])
+def test_arguments_become_the_request_that_a_command_line_makes(
+    does: str, ask: Callable[[], Any], request_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def keep(request: Any, *_: object) -> None:
+        told.append(request)
+        raise InterruptedError
+
+    monkeypatch.setattr(does, keep)
+    with pytest.raises(InterruptedError):
+        ask()
+    assert told == [request_]
 
 
 def plain(default: Any) -> Any:

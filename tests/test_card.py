@@ -182,6 +182,17 @@ def test_the_page_says_which_search_it_was(better: StudyResult) -> None:
     )
 
 
+def test_the_page_says_what_was_held_and_which_batch_sizes_were_asked_for(space: Space) -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 100.0, noise=0.002, process_noise=0.0005)
+    record, _ = run(space, launcher, budget=Budget(trials=8))
+    assert describe_study(record).pins is msgspec.UNSET
+    record.put("pins", {"inter_op": "1", "kmp_affinity": "granularity=fine,compact"})
+    record.put("batch_sizes", [8, 16])
+    study = describe_study(record)
+    page = studypage.markdown(study, studycard.study_card(study, handle="last"), {})
+    assert " --batch-size 8,16 --set inter_op=1 --set kmp_affinity=granularity=fine,compact " in page
+
+
 def test_no_difference_says_that_there_is_nothing_to_set(space: Space) -> None:
     launcher = ScriptedLauncher(rate=lambda _: 100.0, noise=0.002, process_noise=0.0005)
     record, _ = run(space, launcher, budget=Budget(trials=8))

@@ -41,7 +41,7 @@ from tuner.measure.pair import Pair
 from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Round
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.result.frameworks import Kind, TunedResult
+from tuner.result.frameworks import SettingKind, TunedResult
 from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -165,7 +165,7 @@ RATES = {"tensorflow/default": 50.0, "onnxruntime/default": 60.0, "openvino/defa
 
 def prepared_variant(name: str, **facts: Any) -> Any:
     """Return what stands in for a prepared variant, each of whose settings has its name."""
-    settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in Kind}
+    settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in SettingKind}
     deploys = SimpleNamespace(deployment=lambda _: Deployment())
     job = SimpleNamespace(space=deploys, build=SimpleNamespace(to_dict=lambda: {"id": "x"}))
     usual = {"name": name, "key": f"{name}/1", "job": job, "launcher": None, "starts": {}, "failure": None}
@@ -175,7 +175,7 @@ def prepared_variant(name: str, **facts: Any) -> Any:
 def candidate_of(name: str, **facts: Any) -> Candidate:
     """Return a candidate by its name, such as openvino/tuned."""
     variant, _, kind = name.partition("/")
-    return Candidate(prepared=prepared_variant(variant, **facts), kind=Kind(kind))
+    return Candidate(prepared=prepared_variant(variant, **facts), kind=SettingKind(kind))
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def data(space: Space) -> ComparisonData:
         name="frameworks-x",
         subject=subject(space),
         batch_size=BATCH,
-        candidates=[candidate_of(name, starts=dict.fromkeys(Kind, start)) for name in RATES],
+        candidates=[candidate_of(name, starts=dict.fromkeys(SettingKind, start)) for name in RATES],
         absent=[],
         tuned={"onnxruntime": TunedResult(study="s", setting={"batch_size": BATCH}, failure="", searched_s=None)},
         rounds=rounds,
@@ -441,7 +441,7 @@ class FakeComparison:
         job = SimpleNamespace(deadline_s=300.0, slice_s=0.5)
         prepared = SimpleNamespace(start_s=5.0, job=job, name="openvino", starts={})
         self.all = [
-            SimpleNamespace(name=f"{name}/default", kind=Kind.DEFAULT, prepared=prepared)
+            SimpleNamespace(name=f"{name}/default", kind=SettingKind.DEFAULT, prepared=prepared)
             for name in ("tensorflow", "openvino")
         ]
         self.reference_candidate = self.all[0]
@@ -527,7 +527,7 @@ def test_curves_of_defaults_and_of_what_beats_them_come_first(
     """Where the time does not suffice for all, a curve that repeats the default's, or lies below, is left out."""
     names = ("tensorflow", "onnxruntime", "openvino")
     defaults = [candidate_of(f"{name}/default") for name in names]
-    tuned = Candidate(prepared=defaults[-1].prepared, kind=Kind.TUNED)
+    tuned = Candidate(prepared=defaults[-1].prepared, kind=SettingKind.TUNED)
     comparison: Any = SimpleNamespace(batch_size=BATCH, candidates=lambda: [*defaults, tuned])
     scaled = rate / RATES[tuned.name]
     rounds = [
@@ -608,7 +608,10 @@ class ScriptedComparison(Comparison):
             space=SimpleNamespace(deployment=lambda _: Deployment()),
         )
         prepared: list[Any] = []
-        for name, kinds in (("tensorflow", [Kind.DEFAULT]), ("openvino", [Kind.DEFAULT, Kind.TUNED])):
+        for name, kinds in (
+            ("tensorflow", [SettingKind.DEFAULT]),
+            ("openvino", [SettingKind.DEFAULT, SettingKind.TUNED]),
+        ):
             settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in kinds}
             variant = prepared_variant(
                 name,
@@ -736,7 +739,9 @@ def test_what_runs_out_of_memory_beside_others_runs_alone() -> None:
 
     launcher = Small(rate=lambda at: 20.0 if at["name"] == "openvino/tuned" else 10.0)
     comparison = ScriptedComparison.of(launcher, batches=[BATCH, 16])
-    rates = {each.name: [slice_of(20.0 if each.kind is Kind.TUNED else 10.0)] * 4 for each in comparison.candidates()}
+    rates = {
+        each.name: [slice_of(20.0 if each.kind is SettingKind.TUNED else 10.0)] * 4 for each in comparison.candidates()
+    }
     for _ in range(6):
         comparison.store.add_round(comparison.candidates(), Round(slices=rates))
     scan(comparison)
@@ -815,7 +820,7 @@ def inputs(batch_size):
     start = comparison.store.checked(comparison.reference_candidate)
     assert start is not None
     assert (spread(start.sample) or 0.0) > 0.5
-    others = [each.starts[Kind.DEFAULT] for each in comparison.running()][1:]
+    others = [each.starts[SettingKind.DEFAULT] for each in comparison.running()][1:]
     assert len(others) == 3
     assert all(each.deviation is not None and each.deviation < SAME for each in others)
     # What is converted keeps its variables, whenever Python collects its garbage.
@@ -872,9 +877,9 @@ def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> No
     check(comparison)
     names = [each.name for each in comparison.running()]
     assert names[:4] == ["tensorflow", "tensorflow-xla", "onnxruntime", "openvino"]
-    starts = [each.starts[Kind.DEFAULT] for each in comparison.running()]
+    starts = [each.starts[SettingKind.DEFAULT] for each in comparison.running()]
     for precision in ("bf16", "f16"):  # whichever the CPU has
-        for start in [each for each in starts if each.contender == f"openvino-{precision}/{Kind.DEFAULT}"]:
+        for start in [each for each in starts if each.contender == f"openvino-{precision}/{SettingKind.DEFAULT}"]:
             assert start.precision == precision
             starts.remove(start)
     assert {start.status for start in starts} == {Status.OK}

@@ -38,8 +38,10 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
 from tuner.quantity import percent
-from tuner.report.overhead import as_csv, chart, rendered
-from tuner.result.overhead import OverheadResult, search_line
+from tuner.report.model import overhead_chart as chart
+from tuner.report.model import overhead_csv as as_csv
+from tuner.report.model import overhead_page as rendered
+from tuner.result.model import OverheadResult, search_line
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 

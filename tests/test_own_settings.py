@@ -17,7 +17,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK as ONNXRUNTIME
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.checks import check_own_settings
+from tuner.job.interference import check_own_settings
 from tuner.machine.host import Machine
 from tuner.space.space import Space
 from tuner.workload.workload import Workload, load

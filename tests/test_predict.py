@@ -30,8 +30,10 @@ from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import influential_knobs, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.model.profile import Profile, Traced, profile
-from tuner.report.prediction import as_csv, chart, rendered
-from tuner.result.prediction import PredictionResult, Trust, describe_prediction
+from tuner.report.model import prediction_chart as chart
+from tuner.report.model import prediction_csv as as_csv
+from tuner.report.model import prediction_page as rendered
+from tuner.result.model import PredictionResult, Trust, describe_prediction
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.subject import subject_of

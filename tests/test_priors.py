@@ -22,7 +22,7 @@ from tuner.job import prior, suite
 from tuner.job.capture import Capture, cached_capture, cached_captures, new_capture
 from tuner.job.frameworks import preparation
 from tuner.job.job import Job, prepare
-from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.parsed import parse_request
 from tuner.job.predict import profiled_sizes
 from tuner.job.prior import ProfileKind
 from tuner.job.request import FrameworksRequest, SearchRequest, SuiteRequest
@@ -122,11 +122,10 @@ def test_the_best_is_the_simplest_of_the_fastest(model: PredictedRatio) -> None:
 # ---- when it is asked ------------------------------------------------------------------------------------------
 
 
-def asked(**options: object) -> tuple[Job, ParsedRequest]:
-    """Return a real job of a shipped workload, and its request."""
+def asked(**options: object) -> Job:
+    """Return a real job of a shipped workload."""
     request = SearchRequest(workload=WorkloadSpec.of_name("lenet5"), **options)  # type: ignore[arg-type]
-    parsed = parse_request(request, stores=False)
-    return prepare(parsed), parsed
+    return prepare(parse_request(request, stores=False))
 
 
 class Told:
@@ -138,8 +137,11 @@ class Told:
     def notice(self, line: str) -> None:
         self.lines.append(line)
 
-    def profiling(self, threads: int) -> None:
+    def began(self, threads: int) -> None:
         self.lines.append(f"{threads} threads")
+
+    def ended(self, traced: object) -> None:
+        pass
 
 
 NOTHING_TO_CHOOSE = {"pins": ["inter_op=1", "intra_op=1"], "batch_size": "8"}
@@ -166,19 +168,19 @@ NOTHING_TO_CHOOSE = {"pins": ["inter_op=1", "intra_op=1"], "batch_size": "8"}
 def test_the_model_is_asked_where_that_costs_little_or_was_asked_for(
     options: dict[str, object], on_few_cores: ProfileKind | None, on_many: ProfileKind | None
 ) -> None:
-    job, parsed = asked(**options)
+    job = asked(**options)
     for spec in ("cores=2", "cores=7", "cores=4,smt=2", "cores=16,quota=4"):
-        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine()), parsed) is on_few_cores
+        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_few_cores
     for spec in ("cores=8", "sockets=2,cores=28,smt=2"):
-        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine()), parsed) is on_many
+        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_many
 
 
 @pytest.mark.tensorflow
 def test_a_captured_machine_of_many_cores_gets_a_quick_profile(tmp_path: Path) -> None:
     with tarfile.open(CAPTURES / "x86_64-64cpu.tar.gz") as archive:
         archive.extractall(tmp_path, filter="fully_trusted")
-    job, parsed = asked()
-    assert prior.kind_of(replace(job, machine=detect(tmp_path / "x86_64-64cpu")), parsed) is QUICK
+    job = asked()
+    assert prior.kind_of(replace(job, machine=detect(tmp_path / "x86_64-64cpu"))) is QUICK
 
 
 @pytest.mark.tensorflow
@@ -187,13 +189,13 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_module, "cache_dir", lambda: tmp_path)
-    job, parsed = asked(predict=True, time_budget="1m")
+    job = asked(predict=True, time_budget="1m")
     told = Told()
     job.export()
     with Servers(job, notify=told.lines.append) as servers:
         forks = servers.search_launcher()
         assert forks is not None
-        ratio = prior.prior_of(job, parsed, QUICK, forks, told)
+        ratio = prior.prior_of(job, QUICK, forks, told)
     assert ratio is not None
     assert ratio([job.space.reference]) == pytest.approx([0.0])
     assert np.isfinite(ratio(job.space.points)).all()
@@ -206,7 +208,7 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     assert quick not in cached_captures()
     with monkeypatch.context() as patch:  # the next search takes it from the cache
         patch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
-        again = prior.prior_of(job, parsed, QUICK, NONE, told)
+        again = prior.prior_of(job, QUICK, NONE, told)
     assert again is not None
     assert again(job.space.points) == pytest.approx(ratio(job.space.points))
     rows = {size: quick.traced[max(quick.traced)] for size in sizes}  # as if it had been thorough
@@ -215,7 +217,7 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     assert not thorough.is_quick
     assert cached_capture(job, sizes, is_quick=True, notify=told.notice) is None
     monkeypatch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
-    assert prior.prior_of(job, parsed, QUICK, NONE, told) is not None  # from the thorough one
+    assert prior.prior_of(job, QUICK, NONE, told) is not None  # from the thorough one
 
 
 @pytest.mark.tensorflow
@@ -229,10 +231,10 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
     monkeypatch.setattr(prior, "cached_capture", lambda *_, **__: None)
     monkeypatch.setattr(prior, "new_capture", fail)
     told = Told()
-    assert prior.prior_of(*asked(time_budget="10m"), THOROUGH, NONE, told) is None
+    assert prior.prior_of(asked(time_budget="10m"), THOROUGH, NONE, told) is None
     assert told.lines == [f"the search goes on without predictions: {getattr(error, 'message', error)}"]
     with pytest.raises(type(error)):
-        prior.prior_of(*asked(time_budget="10m", predict=True), THOROUGH, NONE, told)
+        prior.prior_of(asked(time_budget="10m", predict=True), THOROUGH, NONE, told)
 
 
 @pytest.mark.tensorflow

@@ -25,14 +25,15 @@ from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
-from tuner.job.profile import thread_counts, trace
+from tuner.job.profile import thread_counts, trace, trace_quickly, trace_sizes
 from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
-from tuner.job.tracing import trace_quickly, trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
-from tuner.report.profile import as_csv, rendered, roofline
-from tuner.result.profile import ProfileResult, describe_profile
+from tuner.report.model import profile_csv as as_csv
+from tuner.report.model import profile_page as rendered
+from tuner.report.model import roofline
+from tuner.result.model import ProfileResult, describe_profile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -29,6 +29,7 @@ from tuner.job import advise, rulebook
 from tuner.job.job import Job
 from tuner.job.selection import Selection
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features
@@ -660,7 +661,8 @@ def call_on(
         small = replace(machine, **(shape | changes))
         runtime = openmp if build == OPENMP else stock
         workload = replace(resnet50, name=name)
-        space = resolve(read_space("threads", small), machine=small, build=runtime, workload=workload)
+        file = read_space("threads", small)
+        space = resolve(file, machine=small, build=runtime, workload=workload)
         job = Job(
             python=Path("python"),
             env={},
@@ -670,9 +672,22 @@ def call_on(
             framework=FRAMEWORK,
             build=runtime,
             workload=workload,
+            catalogue=space.catalogue,
+            file=file,
+            pins={},
+            batch_sizes=None,
             space=space,
             objective=Objective.THROUGHPUT,
+            is_python_known=True,
             limits=Limits(),
+            budget=Budget(),
+            deadline_s=120.0,
+            export_deadline_s=600.0,
+            storage_url="",
+            feed=None,
+            may_change_numerics=False,
+            with_groups=False,
+            predict=None,
             libraries={},
         )
         monkeypatch.setattr("tuner.api.rules.prepare", lambda _: job)

@@ -8,16 +8,7 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from tuner.api.options import (
-    WorkloadOptions,
-    batch_sizes_text,
-    duration_text,
-    margin_share,
-    path_text,
-    setting_text,
-    storage_text,
-    workload_spec,
-)
+from tuner.api.options import WorkloadOptions, request_of
 from tuner.api.shown import Shown, Tabled
 from tuner.job import frameworks as comparisons
 from tuner.job.check import check_study
@@ -88,21 +79,7 @@ def compare(
     named keep the framework's default. Raises BadInputError for what cannot be asked, and TunerError where neither
     runs.
     """
-    request = CompareRequest(
-        workload=workload_spec(workload, **options),
-        a=setting_text(a),
-        b=setting_text(b),
-        space=path_text(space),
-        objective=objective,
-        batch_size=batch_sizes_text(batch_size),
-        numerics=numerics,
-        python=path_text(python),
-        storage=storage_text(storage),
-        margin=margin_share(margin),
-        time_budget=duration_text(time_budget),
-        trial_timeout=str(duration_text(trial_timeout)),
-        wait=wait,
-    )
+    request = request_of(CompareRequest, locals())
     return Comparison(describe(measure(request, ComparisonShown(stderr_console(quiet=not progress)))))
 
 
@@ -122,16 +99,7 @@ def check(
 
     Raises BadInputError where the study was made on another machine, with another build, or of another workload.
     """
-    request = CheckRequest(
-        study=study,
-        instances=instances,
-        time_budget=str(duration_text(time_budget)),
-        python=path_text(python),
-        storage=storage_text(storage),
-        margin=None if margin is None else margin_share(margin),
-        trial_timeout=duration_text(trial_timeout),
-        wait=wait,
-    )
+    request = request_of(CheckRequest, locals())
     return Check(check_study(request, ComparisonShown(stderr_console(quiet=not progress))))
 
 
@@ -186,20 +154,5 @@ def compare_frameworks(
     for, and judged at, is `batch_size`. `python` names interpreters of frameworks. The same call continues what the
     time was too short for, and with `stored` measures nothing. Raises BadInputError for what cannot be asked.
     """
-    request = FrameworksRequest(
-        workload=workload_spec(workload, **options),
-        frameworks=None if frameworks is None else ",".join(frameworks),
-        batches=batches if isinstance(batches, str) else ",".join(map(str, batches)),
-        batch_size=batch_size,
-        space=path_text(space),
-        time_budget=str(duration_text(time_budget)),
-        pythons=[f"{name}={path}" for name, path in (python or {}).items()],
-        numerics=numerics,
-        margin=margin_share(margin),
-        storage=storage_text(storage),
-        trial_timeout=str(duration_text(trial_timeout)),
-        new=new,
-        stored=stored,
-        wait=wait,
-    )
+    request = request_of(FrameworksRequest, locals() | {"pythons": python or {}})
     return Frameworks(comparisons.compare_frameworks(request, FrameworksShown(stderr_console(quiet=not progress))))

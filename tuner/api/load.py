@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from tuner.api.options import duration_text, storage_text
+from tuner.api.options import request_of, storage_text
 from tuner.api.shown import Printed, Shown, Tabled
 from tuner.errors import BadInputError
 from tuner.job import size as sizing
@@ -83,17 +83,7 @@ def load_test(
     of the study, if it has one. Batches are those that carry most within it, or have at most `max_batch` requests and
     wait at most `batch_wait_ms` for them. Raises BadInputError where the study cannot be measured so, or not here.
     """
-    request = LoadRequest(
-        study=study,
-        max_p99_ms=max_p99_ms,
-        max_batch=max_batch,
-        batch_wait_ms=batch_wait_ms,
-        time_budget=str(duration_text(time_budget)),
-        python=None if python is None else str(python),
-        storage=storage_text(storage),
-        trial_timeout=duration_text(trial_timeout),
-        wait=wait,
-    )
+    request = request_of(LoadRequest, locals())
     return LoadTest(load_study(request, LoadShown(stderr_console(quiet=not progress))))
 
 
@@ -120,12 +110,5 @@ def size(
 
     `costs` are those of a copy by machine or study, in any unit. `headroom` is a percentage.
     """
-    request = SizeRequest(
-        study=study,
-        rate=rate,
-        max_p99_ms=max_p99_ms,
-        headroom=headroom,
-        costs=tuple(f"{name}={amount}" for name, amount in (costs or {}).items()),
-        storage=storage_text(storage),
-    )
+    request = request_of(SizeRequest, locals())
     return Sizing(sizing.size(request))

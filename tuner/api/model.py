@@ -8,28 +8,16 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from tuner.api.options import (
-    WorkloadOptions,
-    batch_sizes_text,
-    duration_text,
-    path_text,
-    pins_text,
-    setting_text,
-    workload_spec,
-)
+from tuner.api.options import WorkloadOptions, request_of
 from tuner.api.shown import Printed
 from tuner.job.capture import Capture, capture_text, write_capture
 from tuner.job.overhead import measure_overhead
 from tuner.job.predict import predict_workload
 from tuner.job.profile import profile_workload
 from tuner.job.request import TRIAL_TIMEOUT, OverheadRequest, PredictRequest, ProfileRequest
-from tuner.report import overhead as overhead_report
-from tuner.report import prediction as prediction_report
-from tuner.report import profile as profile_report
+from tuner.report import model as drawn
 from tuner.report.progress import OverheadShown, ProfileShown, stderr_console
-from tuner.result.overhead import OverheadResult
-from tuner.result.prediction import PredictionResult
-from tuner.result.profile import ProfileResult
+from tuner.result.model import OverheadResult, PredictionResult, ProfileResult
 from tuner.space.values import Value
 
 
@@ -40,15 +28,15 @@ class RuntimeOverhead(Printed):
 
     def csv(self) -> str:
         """Return a row for each execution and batch size."""
-        return overhead_report.as_csv(self.result)
+        return drawn.overhead_csv(self.result)
 
     def page(self) -> Sequence[RenderableType]:
         """Return the answer, what helps, and a table for each execution."""
-        return overhead_report.rendered(self.result)
+        return drawn.overhead_page(self.result)
 
     def chart(self) -> str | None:
         """Return exposed overhead and time an item over batch sizes as SVG; None for one batch size."""
-        return overhead_report.chart(self.result)
+        return drawn.overhead_chart(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the table and the chart."""
@@ -72,15 +60,8 @@ def overhead(
     `batches` are such as "1..64" (doubling), "1,8,32" or [1, 8, 32]; `executions` are of graph, eager and xla, all that
     the model has if none are named. Raises BadInputError for what cannot be looked into.
     """
-    request = OverheadRequest(
-        workload=workload_spec(workload, **options),
-        batches=batches if isinstance(batches, str) else ",".join(map(str, batches)),
-        executions=executions or options.get("execution", ()),
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        time_budget=str(duration_text(time_budget)),
-        wait=wait,
-    )
+    arguments = locals() | {"executions": executions or options.get("execution", ())}
+    request = request_of(OverheadRequest, arguments)
     return RuntimeOverhead(measure_overhead(request, OverheadShown(stderr_console(quiet=not progress))))
 
 
@@ -91,15 +72,15 @@ class OperatorProfile(Printed):
 
     def csv(self) -> str:
         """Return a row for each operator that took any time."""
-        return profile_report.as_csv(self.result)
+        return drawn.profile_csv(self.result)
 
     def page(self, top: int = 12) -> Sequence[RenderableType]:
         """Return the operators that take most, and what bounds them."""
-        return profile_report.rendered(self.result, top=top)
+        return drawn.profile_page(self.result, top=top)
 
     def roofline(self) -> str:
         """Return FLOP/s against FLOPs a byte as SVG, a dot for each operator."""
-        return profile_report.roofline(self.result)
+        return drawn.roofline(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the operators and the roofline."""
@@ -120,13 +101,7 @@ def profile(
 
     Raises BadInputError for what has no operators to look at.
     """
-    request = ProfileRequest(
-        workload=workload_spec(workload, **options),
-        batch_size=batch_size,
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        wait=wait,
-    )
+    request = request_of(ProfileRequest, locals())
     return OperatorProfile(profile_workload(request, ProfileShown(stderr_console(quiet=not progress))))
 
 
@@ -142,15 +117,15 @@ class Prediction(Printed):
 
     def csv(self) -> str:
         """Return a row for each setting, the fastest first."""
-        return prediction_report.as_csv(self.result)
+        return drawn.prediction_csv(self.result)
 
     def page(self, top: int = 8) -> Sequence[RenderableType]:
         """Return the best settings, the recommended ones, and why."""
-        return prediction_report.rendered(self.result, top=top)
+        return drawn.prediction_page(self.result, top=top)
 
     def chart(self) -> str | None:
         """Return the two knobs that matter most as SVG; None where fewer than two do."""
-        return prediction_report.chart(self.result)
+        return drawn.prediction_chart(self.result)
 
     def files(self) -> dict[str, str | None]:
         """Return the settings, the picture of the knobs, and what was measured."""
@@ -185,18 +160,5 @@ def predict(
     a capture or the cache has one; `new` measures anyway. Nothing of the prediction itself is measured. Raises
     BadInputError for what has no operators to look at, and for a profile of something else.
     """
-    request = PredictRequest(
-        workload=workload_spec(workload, **options),
-        machine=path_text(machine),
-        settings=[setting_text(each) for each in settings],
-        space=path_text(space),
-        pins=pins_text(pins),
-        batch_size=batch_sizes_text(batch_size),
-        ideal=ideal,
-        profile=path_text(profile),
-        python=path_text(python),
-        trial_timeout=str(duration_text(trial_timeout)),
-        new=new,
-        wait=wait,
-    )
+    request = request_of(PredictRequest, locals())
     return Prediction(*predict_workload(request, ProfileShown(stderr_console(quiet=not progress))))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from numbers import Real
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE, storage_url
 from tuner.quantity import PER_SECOND, PERCENT
 from tuner.space.values import Value
-from tuner.workload.pyfile import INFERENCE
 from tuner.workload.spec import WorkloadSpec
 
 
@@ -56,36 +56,18 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
     unknown = [name for name in options if name not in WorkloadOptions.__annotations__]
     if unknown:
         raise TypeError(f"unexpected keyword argument '{unknown[0]}'")
-    rate = options.get("rate")
     words = (str(workload),) if isinstance(workload, str | Path) else tuple(workload)
-    return WorkloadSpec(
-        words=words,
-        mode=options.get("mode", INFERENCE),
-        execution=options.get("execution", "graph"),
-        framework=options.get("framework"),
-        device=options.get("device", "cpu"),
-        params=tuple(f"{name}={_text(value)}" for name, value in options.get("params", {}).items()),
-        signature=options.get("signature"),
-        tags=_tags_text(options.get("tags")),
-        op_libraries=tuple(map(str, _several(options.get("op_libraries", ())))),
-        input_shapes=tuple(
-            f"{name}={','.join(map(str, _several(shape)))}" for name, shape in options.get("input_shapes", {}).items()
-        ),
-        input_ranges=tuple(
-            f"{name}={':'.join(map(str, _several(bounds)))}" for name, bounds in options.get("input_ranges", {}).items()
-        ),
-        inputs=tuple(f"{name}={_input_text(name, value)}" for name, value in options.get("inputs", {}).items()),
-        name=options.get("name"),
-        feed=options.get("feed"),
-        rate=None if rate is None else PER_SECOND.parse(rate, "rate"),
-        metric_regex=options.get("metric_regex"),
-        minimize=options.get("minimize", False),
-    )
+    rate = None if options.get("rate") is None else PER_SECOND.parse(options["rate"], "rate")
+    return replace(request_of(WorkloadSpec, {"words": words, **options}), rate=rate)
 
 
 def _several(value: object) -> Sequence[object]:
     """Return the parts of a value: text, a path or a number is one, as it would be typed."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def _joined(value: object, separator: str) -> str:
+    return separator.join(map(str, _several(value)))
 
 
 def _input_text(name: str, value: object) -> str:
@@ -103,10 +85,6 @@ def _input_text(name: str, value: object) -> str:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _tags_text(tags: str | Sequence[str] | None) -> str | None:
-    return tags if tags is None or isinstance(tags, str) else ",".join(tags)
 
 
 def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None:
@@ -147,3 +125,46 @@ def storage_text(storage: str | Path | None) -> str:
 def path_text(path: str | Path | None) -> str | None:
     """Return a path as it would be typed."""
     return None if path is None else str(path)
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+R = TypeVar("R")
+_TYPED: Mapping[str, Callable[[Any], Any]] = {
+    "time_budget": duration_text,
+    "trial_timeout": duration_text,
+    "batch_size": batch_sizes_text,
+    "batches": batch_sizes_text,
+    "frameworks": lambda names: None if names is None else ",".join(names),
+    "pins": pins_text,
+    "costs": pins_text,
+    "pythons": pins_text,
+    "a": setting_text,
+    "b": setting_text,
+    "settings": lambda settings: [setting_text(each) for each in settings],
+    "margin": lambda margin: None if margin is None else margin_share(margin),
+    "storage": storage_text,
+    "params": lambda params: tuple(f"{name}={_text(value)}" for name, value in params.items()),
+    "tags": lambda tags: tags if tags is None or isinstance(tags, str) else ",".join(tags),
+    "op_libraries": lambda libraries: tuple(map(str, _several(libraries))),
+    "input_shapes": lambda shapes: tuple(f"{name}={_joined(shape, ',')}" for name, shape in shapes.items()),
+    "input_ranges": lambda ranges: tuple(f"{name}={_joined(ends, ':')}" for name, ends in ranges.items()),
+    "inputs": lambda inputs: tuple(f"{name}={_input_text(name, value)}" for name, value in inputs.items()),
+    **dict.fromkeys(("space", "python", "machine", "profile", "rules"), path_text),
+}
+"""By the fields of requests and of what names a workload: what turns an argument of Python into what would be typed."""
+
+
+def request_of(request_type: Callable[..., R], arguments: Mapping[str, Any]) -> R:
+    """Return a request of the arguments of a function, as `locals()` has them; it has other arguments than these, too.
+
+    The workload is in `workload`, with those of `WorkloadOptions` in `options`.
+    """
+    types = get_type_hints(request_type)
+    values = {name: arguments[name] for name in types if name in arguments}
+    for name in values.keys() & _TYPED.keys():
+        if types[name] != int | None:  # one number stays one
+            values[name] = _TYPED[name](values[name])
+    if "workload" in arguments:
+        values["workload"] = workload_spec(arguments["workload"], **arguments["options"])
+    return request_type(**values)

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from msgspec import structs
 
-from tuner.api.options import WorkloadOptions, duration_text, path_text, storage_text, workload_spec
+from tuner.api.options import WorkloadOptions, request_of, storage_text
 from tuner.api.shown import Shown
 from tuner.devices import registry as devices
 from tuner.errors import FindingError, unknown_name
@@ -18,7 +18,7 @@ from tuner.job.advise import advise
 from tuner.job.compare import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.parsed import parse_request
 from tuner.job.request import COMPARED, RecommendRequest, SearchRequest
 from tuner.job.selection import Selection
 from tuner.machine.host import Machine
@@ -174,7 +174,7 @@ def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> R
     job.launcher()
     setting, result = advise(job, rules, place, batch=request.batch)
     if request.verify:
-        result = structs.replace(result, verified=_verify(job, setting, checked, wait=request.wait, events=events))
+        result = structs.replace(result, verified=_verify(job, setting, wait=request.wait, events=events))
     machine = job.machine
     # A container's limit counts hardware threads; the rules count cores.
     is_same = machine.usable_cores == machine.usable_cpus
@@ -188,9 +188,7 @@ def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> R
     )
 
 
-def _verify(
-    job: Job, setting: Setting, checked: ParsedRequest, *, wait: bool, events: ComparisonEvents
-) -> ComparisonResult | None:
+def _verify(job: Job, setting: Setting, *, wait: bool, events: ComparisonEvents) -> ComparisonResult | None:
     """Measure a setting against the default; None where it is the default."""
     default = job.space.reference
     if setting == default:
@@ -201,7 +199,7 @@ def _verify(
         for text, each in ((job.space.default, default), ("rules", setting))
     )
     with machine_lock(wait=wait, on_wait=events.waiting):
-        return comparing.describe(comparing.measure(job, a, b, checked, events=events))
+        return comparing.describe(comparing.measure(job, a, b, events=events))
 
 
 def recommend(
@@ -222,14 +220,5 @@ def recommend(
     `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied too, and with `verify`
     the setting is measured against the default for the `time_budget`. Raises BadInputError where nothing can be said.
     """
-    request = RecommendRequest(
-        workload=workload_spec(workload, **options),
-        batch_size=batch_size,
-        python=path_text(python),
-        rules=path_text(rules),
-        batch=batch,
-        verify=verify,
-        time_budget=str(duration_text(time_budget)),
-        wait=wait,
-    )
+    request = request_of(RecommendRequest, locals())
     return run_recommendation(request, VerificationShown(stderr_console(quiet=not progress)))

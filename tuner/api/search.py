@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from tuner.api.options import (
-    WorkloadOptions,
-    batch_sizes_text,
-    duration_text,
-    margin_share,
-    path_text,
-    pins_text,
-    storage_text,
-    workload_spec,
-)
+from tuner.api.options import WorkloadOptions, duration_text, request_of
 from tuner.api.study import Study
 from tuner.errors import TunerError
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
@@ -65,29 +56,7 @@ def search(
     Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured, or a further session
     failed. Ctrl-C raises KeyboardInterrupt, and loses no finished trial.
     """
-    request = SearchRequest(
-        workload=workload_spec(workload, **options),
-        trials=trials,
-        time_budget=duration_text(time_budget),
-        seed=seed,
-        space=path_text(space),
-        objective=objective,
-        batch_size=batch_sizes_text(batch_size),
-        pins=pins_text(pins),
-        python=path_text(python),
-        storage=storage_text(storage),
-        margin=margin_share(margin),
-        max_p99_ms=max_p99_ms,
-        max_memory=max_memory,
-        max_power_w=max_power_w,
-        numerics=numerics,
-        trial_timeout=str(duration_text(trial_timeout)),
-        new=new,
-        wait=wait,
-        launcher=launcher,
-        instances=instances,
-        predict=predict,
-    )
+    request = request_of(SearchRequest, locals())
     plan = make_sessions(sessions, duration_text(every))
     outcome = run_sessions(request, plan, SearchShown(stderr_console(quiet=not progress)))
     if outcome.interrupted or outcome.record is None:

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import deploy, frameworks, inspect, measure, model, rules, search, studies, suite
+from tuner.cli import deploy, inspect, measure, model, rules, search, studies, suite
 from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
@@ -36,7 +36,7 @@ for _name, _function, _epilog, _panel in (
     ("compare", measure.compare, measure.COMPARE_EPILOG, _FIND),
     ("check", measure.check, measure.CHECK_EPILOG, _FIND),
     ("load", measure.load, measure.LOAD_EPILOG, _FIND),
-    ("frameworks", frameworks.frameworks, frameworks.EPILOG, _FIND),
+    ("frameworks", measure.frameworks, measure.FRAMEWORKS_EPILOG, _FIND),
     ("noise", measure.noise, measure.NOISE_EPILOG, _FIND),
     ("recommend", rules.recommend, rules.RECOMMEND_EPILOG, _FIND),
     ("emit", deploy.emit, deploy.EMIT_EPILOG, _USE),

@@ -1,4 +1,4 @@
-"""The commands `compare`, `check`, `noise`, `load` and `size`: what is measured, or worked out, without a search."""
+"""The commands `compare`, `check`, `noise`, `load`, `size` and `frameworks`: what is measured beside a search."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from tuner.cli.options import (
     takes,
 )
 from tuner.cli.output import append_summary, console, show, show_json, show_result
-from tuner.errors import FindingError
-from tuner.job.request import CheckRequest, CompareRequest, LoadRequest, NoiseRequest, SizeRequest
+from tuner.cli.search import INTERRUPTED
+from tuner.errors import FindingError, TunerError
+from tuner.job.request import CheckRequest, CompareRequest, FrameworksRequest, LoadRequest, NoiseRequest, SizeRequest
 from tuner.quantity import PER_SECOND
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison
+    from tuner.result.frameworks import FrameworksResult
 
 COMPARE_EPILOG = examples(
     "tftune compare resnet50 --a tf-default --b intel",
@@ -45,13 +47,10 @@ NOISE_EPILOG = examples(
     "tftune noise resnet50",
     "tftune noise resnet50 --python .openmp/bin/python --time-budget 3m",
 )
-_STUDYS_TIMEOUT = Annotated[
-    str | None,
-    measuring(
-        "--trial-timeout TIME",
-        "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
-    ),
-]
+_STUDYS_TIMEOUT = measuring(
+    "--trial-timeout TIME",
+    "Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
+)
 LOAD_EPILOG = examples(
     "tftune load last --max-p99 50ms",
     "tftune load resnet50 --max-batch 8 --batch-wait 5ms --out load/",
@@ -61,16 +60,21 @@ SIZE_EPILOG = examples(
     "tftune size last --rate 200 --max-p99 50ms",
     "tftune size resnet50 --rate 200 --max-p99 50ms --headroom 30% --cost 3f2a91c0=0.17 --cost 77b0c4d2=0.34",
 )
+FRAMEWORKS_EPILOG = examples(
+    "tftune frameworks resnet50",
+    "tftune frameworks resnet50 --batch 1..64 --out resnet50-frameworks",
+    "tftune frameworks ./saved_model --frameworks onnxruntime,openvino --time-budget 15m --json",
+    "tftune frameworks resnet50 --stored --json",
+    "tftune frameworks resnet50 --python openvino=/opt/openvino/bin/python --numerics may-change",
+)
 
 
 @takes(
     CompareRequest,
     "time_budget space objective batch_size numerics python storage margin trial_timeout wait",
     words=WORKLOAD_WORDS,
-    a=Annotated[
-        str, other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting)
-    ],
-    b=Annotated[str, other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting)],
+    a=other("--a SETTING", "A setting: knob=value,…, the name of a baseline, or a study.", complete_setting),
+    b=other("--b SETTING", "The setting to compare with --a, given in the same way.", complete_setting),
 )
 def compare(
     request: CompareRequest,
@@ -97,22 +101,16 @@ def compare(
     CheckRequest,
     "study time_budget python storage wait",
     words={},
-    instances=Annotated[
-        bool | None,
-        other(
-            "--instances/--no-instances",
-            "Check the answer on several processes, or that on one (default: the first that sets anything).",
-            show_default=False,
-        ),
-    ],
-    margin=Annotated[
-        float | None,
-        setting(
-            "--margin PERCENT",
-            "Smallest difference that matters, in percent (default: the study's own).",
-            parser=parse_margin,
-        ),
-    ],
+    instances=other(
+        "--instances/--no-instances",
+        "Check the answer on several processes, or that on one (default: the first that sets anything).",
+        show_default=False,
+    ),
+    margin=setting(
+        "--margin PERCENT",
+        "Smallest difference that matters, in percent (default: the study's own).",
+        parser=parse_margin,
+    ),
     trial_timeout=_STUDYS_TIMEOUT,
 )
 def check(
@@ -185,18 +183,13 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     "study time_budget python storage wait",
     words={},
     trial_timeout=_STUDYS_TIMEOUT,
-    max_p99_ms=Annotated[
-        str | None,
-        setting("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."),
-    ],
-    max_batch=Annotated[
-        int | None,
-        setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
-    ],
-    batch_wait_ms=Annotated[
-        str | None,
-        setting("--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."),
-    ],
+    max_p99_ms=setting(
+        "--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50 (default: the study's)."
+    ),
+    max_batch=setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
+    batch_wait_ms=setting(
+        "--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."
+    ),
 )
 def load(
     request: LoadRequest,
@@ -227,20 +220,14 @@ def load(
     SizeRequest,
     "study storage",
     words={},
-    rate=Annotated[
-        float,
-        other(
-            "--rate R",
-            "Requests a second to carry: 200, or 12000/min.",
-            parser=lambda text: PER_SECOND.parse(text, "--rate"),
-        ),
-    ],
-    max_p99_ms=Annotated[str, other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50.")],
-    headroom=Annotated[str, other("--headroom PERCENT", "Share of the rate to keep free for more.")],
-    costs=Annotated[
-        list[str] | None,
-        other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
-    ],
+    rate=other(
+        "--rate R",
+        "Requests a second to carry: 200, or 12000/min.",
+        parser=lambda text: PER_SECOND.parse(text, "--rate"),
+    ),
+    max_p99_ms=other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50."),
+    headroom=other("--headroom PERCENT", "Share of the rate to keep free for more."),
+    costs=other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
 )
 def size(request: SizeRequest, json_: options.Json = False) -> None:
     """How many copies of a setting carry a load within a limit, and on which machine?
@@ -251,3 +238,52 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
     from tuner.job.size import size as size_of
 
     show_result(Sizing(size_of(request)), "size", None, json_=json_)
+
+
+@takes(
+    FrameworksRequest,
+    "batches space numerics margin storage trial_timeout wait",
+    usual="resnet50",
+    frameworks=setting(
+        "--frameworks NAME[,NAME…]",
+        "Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, onnxruntime, "
+        "openvino, tensorrt (on a GPU), or a plugin's.",
+    ),
+    batch_size=setting(
+        "--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."
+    ),
+    time_budget=measuring(
+        "--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."
+    ),
+    pythons=measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
+    new=measuring("--new", "Measure everything anew."),
+    stored=measuring("--stored", "Show what is stored; measure nothing."),
+)
+def frameworks(
+    request: FrameworksRequest,
+    out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
+    json_: options.Json = False,
+) -> None:
+    """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.
+
+    Outputs are compared before anything is timed; each framework is tuned by a search of its own.
+    """
+    from tuner.api.comparison import Frameworks
+    from tuner.job.frameworks import compare_frameworks
+    from tuner.report.progress import FrameworksShown
+    from tuner.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
+
+    make_out_folder(out)
+    compared = Frameworks(compare_frameworks(request, FrameworksShown(console(stderr=True))))
+    show_result(compared, "frameworks", out, json_=json_)
+    if compared.result.ended == WAS_INTERRUPTED and not request.stored:
+        raise typer.Exit(INTERRUPTED)
+    if not request.stored and _has_nothing(compared.result):
+        raise typer.Exit(TunerError.exit_code)
+
+
+def _has_nothing(result: FrameworksResult) -> bool:
+    """Return whether no framework was measured, or every search failed."""
+    is_measured = any(row.items_per_s is not None for row in result.rows)
+    searches = result.searches.values()
+    return not is_measured or (bool(searches) and all(each.study is None for each in searches))

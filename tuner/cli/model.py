@@ -37,11 +37,8 @@ PREDICT_EPILOG = examples(
     OverheadRequest,
     "batches python trial_timeout wait",
     usual="resnet50",
-    executions=Annotated[
-        str | None,
-        setting("--execution NAME[,NAME…]", "Of graph, eager and xla (default: all that the workload has)."),
-    ],
-    time_budget=Annotated[str, measuring("--time-budget TIME", "Time to spend, e.g. 90s, 10m.")],
+    executions=setting("--execution NAME[,NAME…]", "Of graph, eager and xla (default: all that the workload has)."),
+    time_budget=measuring("--time-budget TIME", "Time to spend, e.g. 90s, 10m."),
 )
 def overhead(
     request: OverheadRequest,
@@ -75,9 +72,7 @@ def _batch_size(text: str | int) -> int:
     ProfileRequest,
     "python trial_timeout wait",
     usual="resnet50",
-    batch_size=Annotated[
-        int | None, setting("--batch-size N", "Batch size (default: the workload's own).", parser=_batch_size)
-    ],
+    batch_size=setting("--batch-size N", "Batch size (default: the workload's own).", parser=_batch_size),
 )
 def profile(
     request: ProfileRequest,
@@ -102,35 +97,25 @@ def profile(
     PredictRequest,
     "space pins batch_size python trial_timeout wait",
     usual="resnet50",
-    machine=Annotated[
-        str | None,
-        of_workload(
-            "--machine WORDS|FILE",
-            "Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per socket, "
-            "threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per socket), or a "
-            "file with the output of tftune inspect --json on that machine.",
-        ),
-    ],
-    settings=Annotated[
-        list[str] | None,
-        setting(
-            "--setting SETTING",
-            "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
-            "processes, add --space serving); can be repeated (default: the whole space).",
-        ),
-    ],
-    ideal=Annotated[
-        bool,
-        setting("--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."),
-    ],
-    profile=Annotated[
-        str | None,
-        setting(
-            "--profile FILE",
-            "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
-        ),
-    ],
-    new=Annotated[bool, setting("--new", "Measure the operators anew; they are kept in the cache.")],
+    machine=of_workload(
+        "--machine WORDS|FILE",
+        "Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per socket, "
+        "threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per socket), or a "
+        "file with the output of tftune inspect --json on that machine.",
+    ),
+    settings=setting(
+        "--setting SETTING",
+        "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
+        "processes, add --space serving); can be repeated (default: the whole space).",
+    ),
+    ideal=setting(
+        "--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."
+    ),
+    profile=setting(
+        "--profile FILE",
+        "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
+    ),
+    new=setting("--new", "Measure the operators anew; they are kept in the cache."),
 )
 def predict(
     request: PredictRequest,

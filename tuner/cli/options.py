@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -145,21 +145,17 @@ def parse_margin(text: str | float) -> float:
     return value
 
 
-Study = Annotated[
-    str,
-    typer.Argument(
-        help="Name of a study, a unique prefix of one, or 'last' for the newest.", autocompletion=complete_study
-    ),
-]
-Storage = Annotated[
-    str,
-    of_studies(
-        "--storage FILE|URL",
-        "The database with the studies: an SQLite file, or the URL of another database.",
-        envvar="TFTUNE_STORAGE",
-        callback=storage_url,
-    ),
-]
+_STUDY = typer.Argument(
+    help="Name of a study, a unique prefix of one, or 'last' for the newest.", autocompletion=complete_study
+)
+_STORAGE = of_studies(
+    "--storage FILE|URL",
+    "The database with the studies: an SQLite file, or the URL of another database.",
+    envvar="TFTUNE_STORAGE",
+    callback=storage_url,
+)
+Study = Annotated[str, _STUDY]
+Storage = Annotated[str, _STORAGE]
 Since = Annotated[
     str | None,
     of_studies("--since DATE|DAYS", "Only studies started since a date (2026-11-01, UTC) or in the last days (30d)."),
@@ -169,54 +165,6 @@ Machine = Annotated[
     of_studies("--machine ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
 Workloads = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
-Space = Annotated[
-    str | None,
-    setting(
-        "--space NAME|FILE",
-        "Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
-        complete_space,
-    ),
-]
-Set = Annotated[list[str] | None, setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated.")]
-Batch = Annotated[str | None, setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's.")]
-Batches = Annotated[
-    str,
-    setting(
-        "--batch FROM..TO|N,N…",
-        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
-    ),
-]
-Objective = Annotated[
-    str,
-    setting(
-        "--objective throughput|latency|energy",
-        "What to optimise: items per second, the time of a step, or the energy of an item.",
-    ),
-]
-Numerics = Annotated[
-    str,
-    setting(
-        "--numerics keep|may-change",
-        "Whether other precisions may be tried (GPUs, OpenVINO).",
-        one_of("keep", "may-change"),
-    ),
-]
-Margin = Annotated[
-    float, setting("--margin PERCENT", "Smallest difference that matters, in percent.", parser=parse_margin)
-]
-Budget = Annotated[
-    str,
-    measuring("--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."),
-]
-Python = Annotated[
-    str | None,
-    measuring("--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."),
-]
-Timeout = Annotated[
-    str,
-    measuring("--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."),
-]
-Wait = Annotated[bool, measuring("--wait", "Wait until no other tftune measures here, instead of failing.")]
 Out = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
 Summary = Annotated[
     Path | None,
@@ -224,129 +172,108 @@ Summary = Annotated[
 ]
 Details = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
 Json = Annotated[bool, output("--json", "Print one JSON document on stdout; everything else goes to stderr.")]
-Framework = Annotated[
-    str | None,
-    of_workload(
+MODEL_WORDS: Mapping[str, Any] = {
+    "words": typer.Argument(
+        metavar="WORKLOAD",
+        help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
+        "file, a SavedModel folder, or several of these joined by + (an ensemble).",
+        autocompletion=complete_workload,
+        show_default=False,
+    ),
+    "framework": of_workload(
         "--framework NAME",
         "tensorflow, onnxruntime, openvino, tensorrt or a plugin's (default: by the file, else tensorflow)",
         complete_framework,
         show_default=False,
     ),
-]
-MODEL_WORDS: Mapping[str, Any] = {
-    "words": Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="WORKLOAD",
-            help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
-            "file, a SavedModel folder, or several of these joined by + (an ensemble).",
-            autocompletion=complete_workload,
-            show_default=False,
-        ),
-    ],
-    "framework": Framework,
-    "device": Annotated[
-        str,
-        of_workload(
-            "--device cpu|gpu[:N]",
-            "Device: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or a plugin's.",
-            complete_device,
-        ),
-    ],
-    "mode": Annotated[
-        str,
-        of_workload(
-            "--mode inference|training",
-            "Inference, or training (forward, backward, optimizer step).",
-            one_of("inference", "training"),
-        ),
-    ],
-    "params": Annotated[
-        list[str] | None, of_workload("--param NAME=VALUE", "Set a parameter of the workload; can be repeated.")
-    ],
-    "execution": Annotated[
-        str,
-        of_workload(
-            "--execution graph|eager|xla",
-            "Run the model as a graph, operator by operator (eager), or compiled by XLA.",
-            one_of("graph", "eager", "xla"),
-        ),
-    ],
-    "signature": Annotated[str | None, of_workload("--signature NAME", "Signature of the SavedModel to run.")],
-    "tags": Annotated[str | None, of_workload("--tags TAG,TAG…", "Tags of the SavedModel's graph, e.g. serve,gpu.")],
-    "op_libraries": Annotated[
-        list[str] | None,
-        of_workload(
-            "--op-library FILE|MODULE",
-            "Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
-        ),
-    ],
-    "input_shapes": Annotated[
-        list[str] | None,
-        of_workload(
-            "--input-shape NAME=N,N…",
-            "Sizes that the model leaves open, without the batch (224,224,3) or with it (100,batch,80).",
-        ),
-    ],
-    "input_ranges": Annotated[
-        list[str] | None,
-        of_workload("--input-range NAME=LOW:HIGH", "Range of random values, HIGH excluded."),
-    ],
-    "inputs": Annotated[
-        list[str] | None,
-        of_workload(
-            "--input NAME=VALUE|FILE",
-            "What an input holds: training=false, x=items.npy, text=lines.jsonl, image_bytes=photo.jpg.",
-        ),
-    ],
-    "name": Annotated[str | None, of_workload("--name NAME", "Name of the workload (default: its file name).")],
-    "feed": Annotated[
-        str | None,
-        of_workload(
-            "--feed host|device",
-            "On a GPU: copy the inputs there in each step, as a server does (host, the default), or not.",
-            one_of("host", "device"),
-        ),
-    ],
+    "device": of_workload(
+        "--device cpu|gpu[:N]", "Device: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or a plugin's.", complete_device
+    ),
+    "mode": of_workload(
+        "--mode inference|training",
+        "Inference, or training (forward, backward, optimizer step).",
+        one_of("inference", "training"),
+    ),
+    "params": of_workload("--param NAME=VALUE", "Set a parameter of the workload; can be repeated."),
+    "execution": of_workload(
+        "--execution graph|eager|xla",
+        "Run the model as a graph, operator by operator (eager), or compiled by XLA.",
+        one_of("graph", "eager", "xla"),
+    ),
+    "signature": of_workload("--signature NAME", "Signature of the SavedModel to run."),
+    "tags": of_workload("--tags TAG,TAG…", "Tags of the SavedModel's graph, e.g. serve,gpu."),
+    "op_libraries": of_workload(
+        "--op-library FILE|MODULE",
+        "Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
+    ),
+    "input_shapes": of_workload(
+        "--input-shape NAME=N,N…",
+        "Sizes that the model leaves open, without the batch (224,224,3) or with it (100,batch,80).",
+    ),
+    "input_ranges": of_workload("--input-range NAME=LOW:HIGH", "Range of random values, HIGH excluded."),
+    "inputs": of_workload(
+        "--input NAME=VALUE|FILE",
+        "What an input holds: training=false, x=items.npy, text=lines.jsonl, image_bytes=photo.jpg.",
+    ),
+    "name": of_workload("--name NAME", "Name of the workload (default: its file name)."),
+    "feed": of_workload(
+        "--feed host|device",
+        "On a GPU: copy the inputs there in each step, as a server does (host, the default), or not.",
+        one_of("host", "device"),
+    ),
 }
 """What names a model: fields of `WorkloadSpec`."""
 WORKLOAD_WORDS: Mapping[str, Any] = {
     **MODEL_WORDS,
-    "metric_regex": Annotated[
-        str | None,
-        of_command(
-            "--metric-regex REGEX",
-            "Measure the command given after --. One group of the pattern captures the number that the command prints.",
-        ),
-    ],
-    "minimize": Annotated[bool, of_command("--minimize", "A smaller number is better.")],
-    "rate": Annotated[
-        float | None,
-        of_workload(
-            "--rate R",
-            "Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), and "
-            "minimise the mean time to the answer, the wait in the queue included.",
-            parser=lambda text: PER_SECOND.parse(text, "--rate"),
-        ),
-    ],
+    "metric_regex": of_command(
+        "--metric-regex REGEX",
+        "Measure the command given after --. One group of the pattern captures the number that the command prints.",
+    ),
+    "minimize": of_command("--minimize", "A smaller number is better."),
+    "rate": of_workload(
+        "--rate R",
+        "Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), and "
+        "minimise the mean time to the answer, the wait in the queue included.",
+        parser=lambda text: PER_SECOND.parse(text, "--rate"),
+    ),
 }
 """What names a model, or a user's command."""
 
 
 _SHARED: Mapping[str, Any] = {
-    "study": Study,
-    "storage": Storage,
-    "space": Space,
-    "pins": Set,
-    "batch_size": Batch,
-    "batches": Batches,
-    "objective": Objective,
-    "numerics": Numerics,
-    "margin": Margin,
-    "time_budget": Budget,
-    "python": Python,
-    "trial_timeout": Timeout,
-    "wait": Wait,
+    "study": _STUDY,
+    "storage": _STORAGE,
+    "space": setting(
+        "--space NAME|FILE",
+        "Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
+        complete_space,
+    ),
+    "pins": setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated."),
+    "batch_size": setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's."),
+    "batches": setting(
+        "--batch FROM..TO|N,N…",
+        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
+    ),
+    "objective": setting(
+        "--objective throughput|latency|energy",
+        "What to optimise: items per second, the time of a step, or the energy of an item.",
+    ),
+    "numerics": setting(
+        "--numerics keep|may-change",
+        "Whether other precisions may be tried (GPUs, OpenVINO).",
+        one_of("keep", "may-change"),
+    ),
+    "margin": setting("--margin PERCENT", "Smallest difference that matters, in percent.", parser=parse_margin),
+    "time_budget": measuring(
+        "--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."
+    ),
+    "python": measuring(
+        "--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."
+    ),
+    "trial_timeout": measuring(
+        "--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."
+    ),
+    "wait": measuring("--wait", "Wait until no other tftune measures here, instead of failing."),
 }
 """By the fields of requests, what most commands have under these names."""
 
@@ -359,7 +286,7 @@ CliFunction = Callable[..., Any]
 def takes(
     request_type: type[Any], shared: str, *, words: Mapping[str, Any] = MODEL_WORDS, usual: str = "", **own: Any
 ) -> Callable[[CliFunction], CliFunction]:
-    """Return what makes a command of a function of a `request`: its options are these fields of it, and its defaults.
+    """Return what makes a command of a function of a `request`: its options are fields of it, with types and defaults.
 
     Those of the fields `shared` are as in most commands, its `own` are declared. `words` are the options that name the
     request's workload, and `usual` is the one that is meant where none is named. All are in the order of the request;
@@ -397,16 +324,29 @@ def takes(
 
 def _flag(option: Any) -> str:
     """Return the name of an option, such as --rate."""
-    return str(option.__metadata__[0].default)
+    return str(option.default)
 
 
 def _parameters(of: type[Any], options: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return the parameters of options that are fields of a type, with its defaults."""
+    types = get_type_hints(of)
     defaults = {each.name: _typed(each.name, each.default) for each in fields(of)}
     return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=defaults[name])
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[_option_type(types[name]), option],
+            default=defaults[name],
+        )
         for name, option in options.items()
     ]
+
+
+def _option_type(of_field: Any) -> Any:
+    """Return what an option takes: text where a field has text or numbers, and a list where it has several."""
+    if get_origin(of_field) is Sequence:
+        return list[str] | None
+    return str | None if str in get_args(of_field) else of_field
 
 
 def _typed(name: str, default: Any) -> Any:

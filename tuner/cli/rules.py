@@ -95,7 +95,6 @@ def rules(
     from tuner.job.selection import Selection
     from tuner.machine.host import detect
     from tuner.report import rules as report
-    from tuner.report import rulesummary
     from tuner.result.recommendation import n_studies
 
     output_format = "json" if json_ else format_
@@ -151,7 +150,7 @@ def rules(
     if output_format != "text":
         _write_page(learned, output_format, out)
         return
-    parts = [*rulesummary.rendered(rule_set, detect()), *(["", *report.page(rule_set)] if details else [])]
+    parts = [*report.rendered(rule_set, detect()), *(["", *report.page(rule_set)] if details else [])]
     if out is not None:
         _write_text(parts, out)
         return
@@ -214,18 +213,13 @@ def _write(text: str, out: Path | None) -> None:
 @takes(
     RecommendRequest,
     "python time_budget wait",
-    batch_size=Annotated[int | None, setting("--batch-size N", "Batch size that you run with.", min=1)],
-    rules=Annotated[
-        str | None,
-        setting(
-            "--rules FILE|shipped",
-            "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
-        ),
-    ],
-    batch=Annotated[bool, setting("--batch", "Also apply the rules on batch sizes, not only those on threads.")],
-    verify=Annotated[
-        bool, measuring("--verify", "Also measure the setting against the default, like `tftune compare`.")
-    ],
+    batch_size=setting("--batch-size N", "Batch size that you run with.", min=1),
+    rules=setting(
+        "--rules FILE|shipped",
+        "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
+    ),
+    batch=setting("--batch", "Also apply the rules on batch sizes, not only those on threads."),
+    verify=measuring("--verify", "Also measure the setting against the default, like `tftune compare`."),
 )
 def recommend(
     request: RecommendRequest,

@@ -34,38 +34,27 @@ EPILOG = examples(
     SearchRequest,
     "space objective batch_size pins python storage margin numerics trial_timeout",
     words=WORKLOAD_WORDS,
-    trials=Annotated[int | None, measuring("--trials N", "Stop when the study has N trials.")],
-    time_budget=Annotated[
-        str | None,
-        measuring(
-            "--time-budget TIME",
-            "Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
-        ),
-    ],
-    seed=Annotated[int, measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0)],
-    max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50.")],
-    max_memory=Annotated[str | None, setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB.")],
-    max_power_w=Annotated[str | None, setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250.")],
-    instances=Annotated[
-        bool, setting("--instances/--no-instances", "Whether to try several processes side by side, too.")
-    ],
-    predict=Annotated[
-        bool | None,
-        measuring(
-            "--predict/--no-predict",
-            "Begin with predictions (default: from 10m or 8 cores on).",
-            show_default=False,
-        ),
-    ],
-    new=Annotated[bool, of_studies("--new", "Start a new study instead of continuing the last one.")],
-    wait=Annotated[bool, measuring("--wait", "Wait until no other tftune measures here.")],
-    launcher=Annotated[
-        str,
-        measuring(
-            "--launcher fork|fresh",
-            "Fork trials from a process that has imported the framework, or start each afresh.",
-        ),
-    ],
+    trials=measuring("--trials N", "Stop when the study has N trials."),
+    time_budget=measuring(
+        "--time-budget TIME",
+        "Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
+    ),
+    seed=measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0),
+    max_p99_ms=setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50."),
+    max_memory=setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB."),
+    max_power_w=setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250."),
+    instances=setting("--instances/--no-instances", "Whether to try several processes side by side, too."),
+    predict=measuring(
+        "--predict/--no-predict",
+        "Begin with predictions (default: from 10m or 8 cores on).",
+        show_default=False,
+    ),
+    new=of_studies("--new", "Start a new study instead of continuing the last one."),
+    wait=measuring("--wait", "Wait until no other tftune measures here."),
+    launcher=measuring(
+        "--launcher fork|fresh",
+        "Fork trials from a process that has imported the framework, or start each afresh.",
+    ),
 )
 def search(
     request: SearchRequest,

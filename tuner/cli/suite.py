@@ -30,44 +30,27 @@ EPILOG = examples(
     SuiteRequest,
     "space storage trial_timeout",
     words={},
-    workloads=Annotated[
-        str,
-        other(
-            "--workloads NAME[,NAME…]",
-            "Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
-        ),
-    ],
-    modes=Annotated[str, other("--modes MODE[,MODE]", "inference, training, or both.")],
-    cpus=Annotated[
-        str | None,
-        other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
-    ],
-    cpu_quotas=Annotated[
-        str | None,
-        other("--cpu-quota N[,N…]", "CPU quotas to search under, set by a cgroup, as in a container."),
-    ],
-    framework=Annotated[
-        str,
-        other(
-            "--framework NAME",
-            "Framework to run: tensorflow, onnxruntime, openvino, tensorrt, or a plugin's.",
-            complete_framework,
-        ),
-    ],
-    device=Annotated[
-        str,
-        other(
-            "--device cpu|gpu[:N]",
-            "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or one from an installed plugin.",
-            complete_device,
-        ),
-    ],
-    pythons=Annotated[
-        list[str] | None, measuring("--python PATH", "Python interpreter with the framework; can be repeated.")
-    ],
-    time_budget=Annotated[str, measuring("--time-budget TIME", "Time budget of each search.")],
-    stop_after=Annotated[str | None, measuring("--stop-after TIME", "Start no further search after this time.")],
-    seed=Annotated[int, measuring("--seed N", "Random seed of each search.", min=0)],
+    workloads=other(
+        "--workloads NAME[,NAME…]",
+        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
+    ),
+    modes=other("--modes MODE[,MODE]", "inference, training, or both."),
+    cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
+    cpu_quotas=other("--cpu-quota N[,N…]", "CPU quotas to search under, set by a cgroup, as in a container."),
+    framework=other(
+        "--framework NAME",
+        "Framework to run: tensorflow, onnxruntime, openvino, tensorrt, or a plugin's.",
+        complete_framework,
+    ),
+    device=other(
+        "--device cpu|gpu[:N]",
+        "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or one from an installed plugin.",
+        complete_device,
+    ),
+    pythons=measuring("--python PATH", "Python interpreter with the framework; can be repeated."),
+    time_budget=measuring("--time-budget TIME", "Time budget of each search."),
+    stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
+    seed=measuring("--seed N", "Random seed of each search.", min=0),
 )
 def suite(
     request: SuiteRequest,

@@ -13,6 +13,7 @@ from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
+from tuner.result import fields_of
 from tuner.result.recommendation import (
     ExpectedSpeedup,
     FollowedRule,
@@ -169,12 +170,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     evidence = last.default_evidence if rule is None else rule.evidence
     kind = SituationKind.of(situation)
     return setting, RecommendationResult(
-        workload=kind.workload,
-        mode=kind.mode,
-        shape=str(kind.shape),
-        pool=kind.pool,
-        onednn=kind.onednn,
-        quota=kind.quota,
+        **fields_of(RecommendationResult, kind),
         runtime=job.build.title,
         features=features,
         inputs=job.inputs,
@@ -212,10 +208,7 @@ def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> Expec
         return None
     gained = stratum.expected.over_default
     return ExpectedSpeedup(
-        ratio=gained.ratio,
-        low=gained.low,
-        high=gained.high,
-        n_workloads=gained.n_workloads,
+        **fields_of(ExpectedSpeedup, gained),
         prediction_interval=stratum.expected.prediction_interval,
         kind=stratum.kind,
     )

@@ -42,13 +42,13 @@ def calibrate(request: NoiseRequest, events: NoiseEvents) -> NoiseReport:
     checked = parse_request(request, stores=False)
     pairs: list[Pair] = []
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        job = feasible(prepare(checked), checked, notify=events.notice)
+        job = feasible(prepare(checked), notify=events.notice)
         job.device.check_idle()
         events.prepared(job)
         job.tell_notes(events.notice)
         setting = job.space.reference
         default = (setting, job.space.deployment(setting))
-        countdown = Countdown(total_s=checked.budget.time_s)
+        countdown = Countdown(total_s=job.budget.time_s)
         launcher = job.launcher(notify=events.notice)
         watch = job.device.watch(job.machine)
         longest_s = 0.0

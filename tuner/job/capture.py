@@ -16,8 +16,7 @@ from tuner.job import comparable
 from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
-from tuner.job.profile import thread_counts, trace
-from tuner.job.tracing import trace_quickly
+from tuner.job.profile import thread_counts, trace, trace_quickly
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features

@@ -77,12 +77,11 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     batch_sizes = {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size})
     margin = held.margin if request.margin is None else request.margin
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        checked, job = again(stored, request, batch_sizes, events)
+        job = again(stored, request, batch_sizes, events)
         comparison = measure(
             job,
             ComparedSetting(name=described.default, setting=default, deployment=default_deployment(job, default)),
             ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
-            checked,
             margin=margin,
             events=events,
         )
@@ -110,17 +109,16 @@ def again(
     events: TaskEvents,
     *,
     spec: WorkloadSpec | None = None,
-) -> tuple[ParsedRequest, Job]:
+) -> Job:
     """Return the job that a study was, ready to be measured with these batch sizes; `spec` takes its workload's place.
 
     Raises BadInputError where it was made on another machine, with another build, workload or inputs.
     """
-    checked = _parsed_request(stored, batch_sizes, request, spec or stored.spec)
-    job = prepare(checked)
+    job = prepare(_parsed_request(stored, batch_sizes, request, spec or stored.spec))
     job.tell_notes(events.notice)
     refuse_elsewhere(stored, job)
     _refuse_other_inputs(stored, job, events)
-    return checked, job
+    return job
 
 
 def default_deployment(job: Job, default: Setting) -> Deployment:

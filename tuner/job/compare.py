@@ -14,7 +14,7 @@ from msgspec import convert, structs
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, feasible, prepare
-from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.parsed import parse_request
 from tuner.job.request import CompareRequest
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
@@ -206,19 +206,13 @@ def compare(request: CompareRequest, events: ComparisonEvents) -> Comparison:
         job.tell_notes(events.notice)
         for text in (request.a, request.b):
             parse_compared(text, job, request.storage)  # refused before a model is exported
-        job = feasible(job, checked, notify=events.notice)
+        job = feasible(job, notify=events.notice)
         a, b = (parse_compared(text, job, request.storage) for text in (request.a, request.b))
-        return measure(job, a, b, checked, margin=request.margin, events=events)
+        return measure(job, a, b, margin=request.margin, events=events)
 
 
 def measure(
-    job: Job,
-    a: ComparedSetting,
-    b: ComparedSetting,
-    checked: ParsedRequest,
-    *,
-    margin: float = MARGIN,
-    events: ComparisonEvents,
+    job: Job, a: ComparedSetting, b: ComparedSetting, *, margin: float = MARGIN, events: ComparisonEvents
 ) -> Comparison:
     """Run rounds with new processes of both settings until there is a verdict or the budget ends.
 
@@ -232,7 +226,7 @@ def measure(
         )
     job.device.check_idle()
     contenders = _contenders(a, b)
-    began, countdown = now(), Countdown(total_s=checked.budget.time_s)
+    began, countdown = now(), Countdown(total_s=job.budget.time_s)
     watch = job.device.watch(job.machine)
     with Servers(job, notify=events.notice) as servers:
         servers.search_launcher()  # it comes up while the model is exported

@@ -60,18 +60,21 @@ class NoiseEvents(TaskEvents, Protocol):
         """A pair of new processes was measured."""
 
 
-class PriorEvents(Protocol):
-    """What is told while the model is made."""
+class ProfileEvents(TaskEvents, Protocol):
+    """What a profile tells."""
 
-    def notice(self, line: str) -> None:
-        """Something is not as it usually is, and the task goes on."""
+    def began(self, threads: int) -> None:
+        """A process of so many threads begins."""
 
-    def profiling(self, threads: int) -> None:
-        """The operators are profiled in a process of so many threads."""
+    def ended(self, traced: Traced) -> None:
+        """It has told what its operators take."""
+
+    def repeats(self) -> None:
+        """Steps are timed once more, in other processes."""
 
 
-class SearchEvents(ComparisonEvents, PriorEvents, Protocol):
-    """What a search tells, and its further sessions, which are comparisons."""
+class SearchEvents(ComparisonEvents, ProfileEvents, Protocol):
+    """What a search tells, the profile that it may begin with, and its further sessions, which are comparisons."""
 
     def prepared(self, job: Job) -> None:
         """The machine, the build, the knobs and the baselines are known."""
@@ -125,16 +128,3 @@ class OverheadEvents(TaskEvents, Protocol):
 
     def ended(self, row: Row) -> None:
         """It is known, or failed."""
-
-
-class ProfileEvents(TaskEvents, Protocol):
-    """What a profile tells."""
-
-    def began(self, threads: int) -> None:
-        """A process of so many threads begins."""
-
-    def ended(self, traced: Traced) -> None:
-        """It has told what its operators take."""
-
-    def repeats(self) -> None:
-        """Steps are timed once more, in other processes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
-from tuner.measure.warning import ADVICE, Code, MeasurementWarning, input_warnings
+from tuner.measure.warning import ADVICE, Code, input_warnings
 from tuner.space.space import Space
 from tuner.trial.exporting import described_inputs
 from tuner.workload.feed import InputFacts, facts_of
@@ -66,6 +66,6 @@ def tell_outputs(
     outputs: Mapping[str, Mapping[str, Sequence[int]]], not_finite: str | None, notify: Callable[[str], None]
 ) -> None:
     """Call `notify` with what the outputs show, for answers without a place for it: shapes, and what is not finite."""
-    strange = [MeasurementWarning(code=Code.NOT_FINITE, observation=not_finite)] if not_finite else []
+    strange = [Code.NOT_FINITE.seen(not_finite)] if not_finite else []
     for warning in [*input_warnings((), outputs), *strange]:
         notify(f"{warning.code}: {warning.observation}; {ADVICE[warning.code]}")

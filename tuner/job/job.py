@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,16 @@ from tuner import inherited
 from tuner.child.outputs import text_of
 from tuner.devices import cpu
 from tuner.devices.device import HOST, Device
+from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.checks import check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.feed import check_batch, fixed_batch_size, fixed_batch_sizes, inputs_of, possible_sizes, why_fixed
+from tuner.job.interference import check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.parsed import ParsedRequest, parse_request
-from tuner.job.request import SearchRequest
-from tuner.job.space import space_of
+from tuner.job.request import MAY_CHANGE, SearchRequest
 from tuner.machine.exits import captured
-from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
-from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.measure.warning import MeasurementWarning, input_warnings
@@ -32,7 +30,7 @@ from tuner.model.graph import Features, features, precision, read
 from tuner.result.inspection import WorkloadResult
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
-from tuner.space.space import Space
+from tuner.space.space import Canonicalize, Space, resolve
 from tuner.study.subject import Subject, subject_of, workload_facts
 from tuner.trial.audit import Auditor, Seen, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
@@ -42,34 +40,22 @@ from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload import pyfile
 from tuner.workload.feed import InputFacts, made_otherwise
+from tuner.workload.pyfile import TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(ParsedRequest):
     """A request resolved on this machine."""
 
-    python: Path
     env: dict[str, str]
     ignored_variables: list[str]
-    machine: Machine
-    device: Device
-    framework: Framework
     build: Build
-    workload: Workload
     space: Space
-    objective: Objective
-    limits: Limits
     libraries: Mapping[str, str]
     """The paths of what can be preloaded here, by the value that asks for it."""
     notes: tuple[str, ...] = ()
     """What of the request is not taken as it was typed."""
-    deadline_s: float = 120.0
-    """The most time (s) that becoming ready, or a slice, may take."""
-    export_deadline_s: float = 600.0
-    """The most time (s) that writing the model may take."""
-    feed: str | None = None
-    """Where the inputs of a step are; None on the CPU."""
     seen_devices: tuple[str, ...] = ()
     """What the framework calls the device, where that is not the CPU."""
     seen: Seen = field(default_factory=Seen)
@@ -304,14 +290,10 @@ def prepare(checked: ParsedRequest) -> Job:
     seen_devices = framework.seen_devices(checked.python, env, build, checked.device)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     job = Job(
-        python=checked.python,
+        **_parsed(checked),
         env=env,
         ignored_variables=ignored,
-        machine=checked.machine,
-        device=checked.device,
-        framework=framework,
         build=build,
-        workload=checked.workload,
         space=space_of(
             checked,
             build,
@@ -320,12 +302,7 @@ def prepare(checked: ParsedRequest) -> Job:
             spelling=framework.canonicalizer(build, checked.machine),
             unavailable=framework.unavailable(build, checked.machine),
         ),
-        objective=checked.objective,
-        limits=checked.limits,
         libraries=libraries,
-        deadline_s=checked.deadline_s,
-        export_deadline_s=checked.export_deadline_s,
-        feed=checked.feed,
         seen_devices=seen_devices,
     )
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
@@ -344,7 +321,7 @@ def prepare(checked: ParsedRequest) -> Job:
     return replace(job, notes=tuple(notes))
 
 
-def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] = lambda _: None) -> Job:
+def feasible(job: Job, *, notify: Callable[[str], None] = lambda _: None) -> Job:
     """Return a prepared job with those of its batch sizes alone that the inputs of its models leave possible.
 
     It is as it was where that is all of them, or none: starting it says why. `notify` is called with what is left out.
@@ -367,7 +344,7 @@ def feasible(job: Job, checked: ParsedRequest, *, notify: Callable[[str], None] 
     left_out = ", ".join(str(size) for size in asked if size not in possible)
     note = f"{next(reasons)}: {left_out} is left out"
     notify(note)
-    return replace(prepare(replace(checked, batch_sizes=possible)), batch_note=note)
+    return replace(prepare(replace(job, batch_sizes=possible)), batch_note=note)
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
@@ -388,7 +365,12 @@ def elsewhere(checked: ParsedRequest, job: Job) -> Job:
         spelling=lambda _, value: value,
         unavailable={},
     )
-    return replace(job, machine=checked.machine, space=space)
+    return replace(job, **_parsed(checked), space=space)
+
+
+def _parsed(checked: ParsedRequest) -> dict[str, Any]:
+    """Return the fields of a request."""
+    return {each.name: getattr(checked, each.name) for each in fields(ParsedRequest)}
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
@@ -440,3 +422,84 @@ def describe_workload(request: SearchRequest) -> WorkloadResult:
         source=file.source if file else "",
         features=job.features(),
     )
+
+
+# ---- the space of a request ------------------------------------------------------------------------------------------
+
+
+def space_of(
+    checked: ParsedRequest,
+    build: Build,
+    *,
+    env: Mapping[str, str],
+    libraries: Mapping[str, str],
+    spelling: Canonicalize,
+    unavailable: Mapping[str, str],
+) -> Space:
+    """Return the space of a request on a build; `spelling` and `unavailable` are what the build says of the machine."""
+    untold = _has_fixed_batch(checked)
+    return resolve(
+        checked.file,
+        catalogue=checked.catalogue,
+        machine=checked.machine,
+        build=build,
+        workload=checked.workload,
+        pins=checked.pins,
+        batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
+        passes_batch_size=not untold,
+        fixed_batch=checked.objective.has_fixed_batch,
+        splits_batch=checked.objective is Objective.LATENCY,
+        inherited=env,
+        libraries=libraries,
+        spelling=spelling,
+        with_groups=checked.with_groups and _may_be_several(checked),
+        unavailable={**unavailable, **_concurrency_unavailable(checked), **_numerics_unavailable(checked)},
+        device=checked.device.kind,
+        maker=checked.device.maker,
+    )
+
+
+def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
+    """Return why knobs of several calls at once stay out; raises BadInputError where one is asked for all the same."""
+    reasons: dict[str, str] = {}
+    if checked.workload.mode == TRAINING:
+        reasons["streams"] = "training steps change one model, so they run one after another"
+        if int(checked.pins.get("streams", "1")) > 1:
+            raise BadInputError(f"streams={checked.pins['streams']}: {reasons['streams']}", "remove it")
+    if checked.objective is Objective.LATENCY:
+        reasons["streams"] = "--objective latency times one batch at a time"
+    return reasons
+
+
+def _numerics_unavailable(checked: ParsedRequest) -> dict[str, str]:
+    """Return why knobs that compute in another precision stay out; raises BadInputError where one is asked for."""
+    if checked.may_change_numerics:
+        return {}
+    on, knobs = (checked.device.kind, checked.device.maker), checked.catalogue.knobs
+    names = [name for name, knob in knobs.items() if knob.changes_numerics and knob.why_not_on(*on) is None]
+    pinned = next((name for name in names if name in checked.pins), None)
+    if pinned is not None:
+        raise BadInputError(
+            f"{pinned}={checked.pins[pinned]} changes numerics", f"add --numerics {MAY_CHANGE} to allow that"
+        )
+    reason = f"it changes numerics, which --numerics {MAY_CHANGE} allows"
+    return {name: reason for name in names if name in checked.file.domains}
+
+
+def _may_be_several(checked: ParsedRequest) -> bool:
+    """Return whether a workload may run in several processes for more throughput: a model that serves requests.
+
+    Several processes on one GPU share it by turns, so that there is nothing to gain without more than that.
+    """
+    workload = checked.workload
+    if checked.device.kind != DEFAULT_DEVICE:
+        return False
+    is_model = workload.command is None and not workload.members
+    return is_model and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
+
+
+def _has_fixed_batch(checked: ParsedRequest) -> bool:
+    """Return whether a command is not told a batch size: it has no place for one, and nobody asked for one."""
+    command = checked.workload.command
+    is_requested = checked.batch_sizes is not None or "batch_size" in checked.pins
+    return command is not None and "batch_size" not in command.placeholders and not is_requested

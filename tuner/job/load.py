@@ -78,10 +78,10 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         spec = replace(stored.spec, rate=None)  # its requests have rates of their own
         batch_sizes = {each[1].batch_size for each in settings}
-        checked, job = again(stored, request, batch_sizes, events, spec=spec)
+        job = again(stored, request, batch_sizes, events, spec=spec)
         sizes = _sizes(job, request.max_batch or max(_USUAL_BATCH, *batch_sizes))
         candidates = tuple(_candidate(job, *each, sizes=sizes, wait_s=wait_ms / 1000) for each in settings)
-        measured = _measure(job, candidates, checked.budget.time_s, events)
+        measured = _measure(job, candidates, job.budget.time_s, events)
     tunes = request.max_batch is None and request.batch_wait_ms is None
     results = curve_results(candidates, measured.rounds, limit_s=limit_s, margin=MARGIN, tunes=tunes)
     warnings = condition_warnings(measured.conditions)

@@ -21,7 +21,7 @@ from tuner.identity import digest
 from tuner.job.events import OverheadEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
-from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.budget import Countdown, parse_duration
@@ -32,7 +32,7 @@ from tuner.measure.passes import Live
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.paths import cache_dir, file_stem, write_whole
-from tuner.result.overhead import OverheadResult, OverheadRow, describe_overhead
+from tuner.result.model import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.batches import parse_sizes
 from tuner.stats.estimate import estimate
 from tuner.trial.fresh import FreshLauncher
@@ -142,16 +142,11 @@ def _path(job: Job) -> Path:
     return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest(key)}.json"
 
 
-def _jobs(
-    request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
-) -> dict[Execution, tuple[Job, ParsedRequest]]:
-    """Return the job of each execution, with its request.
-
-    One that was not asked for by name is left out where it does not go.
-    """
+def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
+    """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
     words = request.executions.split(",") if isinstance(request.executions, str) else request.executions
     named = [_execution(name.strip()) for name in words]
-    jobs: dict[Execution, tuple[Job, ParsedRequest]] = {}
+    jobs: dict[Execution, Job] = {}
     for execution in Execution:  # the graph first
         if named and execution not in named:
             continue
@@ -169,26 +164,24 @@ def _jobs(
             _leave_out(error, events)
             continue
         check_inside(checked.workload, checked.framework)
-        jobs[execution] = prepare(checked), checked
-    first = next(iter(jobs.values()))[0]
+        jobs[execution] = prepare(checked)
+    first = next(iter(jobs.values()))
     first.tell_notes(events.notice)
     first.device.check_idle()
     return jobs
 
 
-def _exported(
-    jobs: dict[Execution, tuple[Job, ParsedRequest]], events: OverheadEvents, *, named: bool
-) -> dict[Execution, Job]:
+def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool) -> dict[Execution, Job]:
     """Return those jobs whose model can be exported, with the batch sizes that it leaves possible.
 
     Raises BadInputError where none can, or one that was named.
     """
     exported: dict[Execution, Job] = {}
     refusal: BadInputError | None = None
-    for execution, (job, checked) in jobs.items():
+    for execution, job in jobs.items():
         try:
             job.export(notify=events.notice)
-            possible = feasible(job, checked, notify=(lambda _: None) if exported else events.notice)
+            possible = feasible(job, notify=(lambda _: None) if exported else events.notice)
         except BadInputError as error:
             if named:
                 raise

@@ -63,7 +63,9 @@ class ParsedRequest:
     limits: Limits
     budget: Budget
     deadline_s: float
+    """The most time (s) that becoming ready, or a slice, may take."""
     export_deadline_s: float
+    """The most time (s) that writing the model may take."""
     storage_url: str
     feed: str | None
     """Where the inputs of a step are; None on the CPU."""

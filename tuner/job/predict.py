@@ -24,7 +24,7 @@ from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import predict, reasons, sampled
 from tuner.model.predictor import Predictor, predictor_of
-from tuner.result.prediction import IdealResult, PredictionResult, describe_prediction
+from tuner.result.model import IdealResult, PredictionResult, describe_prediction
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
-from tuner.job.events import PriorEvents
+from tuner.job.events import ProfileEvents
 from tuner.job.job import Job
-from tuner.job.parsed import ParsedRequest
 from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective
 from tuner.model.prior import PredictedRatio
-from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -38,45 +35,23 @@ class ProfileKind(StrEnum):
     THOROUGH = "thorough"
 
 
-@dataclass(frozen=True, slots=True)
-class _ProfileShown:
-    """Tells a search's listener what a profile tells."""
-
-    events: PriorEvents
-
-    def waiting(self, line: str) -> None:
-        self.events.notice(line)
-
-    def notice(self, line: str) -> None:
-        self.events.notice(line)
-
-    def began(self, threads: int) -> None:
-        self.events.profiling(threads)
-
-    def ended(self, traced: Traced) -> None:
-        del traced
-
-    def repeats(self) -> None:
-        pass
-
-
-def kind_of(job: Job, checked: ParsedRequest) -> ProfileKind | None:
+def kind_of(job: Job) -> ProfileKind | None:
     """Return which profile a search makes for its model, None where it does without one.
 
     A thorough profile is for searches of which it takes a tenth of the time, and for those without an end. Otherwise a
     quick one is for searches that were told to predict, and for machines with many cores. Raises BadInputError where a
     search was told to, and nothing can be predicted of the job.
     """
-    if checked.predict is False:
+    if job.predict is False:
         return None
     try:
         _check(job)
     except BadInputError as error:
-        if checked.predict:
+        if job.predict:
             raise BadInputError(f"{OPTION}: {error.message}", f"leave {OPTION} out") from error
         return None
-    most_s = share_s(checked.budget.time_s, PREDICTIONS)
-    if checked.predict:
+    most_s = share_s(job.budget.time_s, PREDICTIONS)
+    if job.predict:
         return ProfileKind.THOROUGH if most_s >= PROFILE_S else ProfileKind.QUICK
     if len(job.space.points) < LEAST_POINTS:
         return None
@@ -86,7 +61,7 @@ def kind_of(job: Job, checked: ParsedRequest) -> ProfileKind | None:
 
 
 def prior_of(
-    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
+    job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: ProfileEvents
 ) -> PredictedRatio | None:
     """Return what the model of the machine expects of the settings of a job, from its profile, which may be a new one.
 
@@ -95,16 +70,16 @@ def prior_of(
     the search to: `events` are told why. Raises BadInputError where somebody has.
     """
     try:
-        predictor, hardware = model_of(_capture(job, checked, kind, launcher, events))
+        predictor, hardware = model_of(_capture(job, kind, launcher, events))
     except (TunerError, OSError) as error:
-        if checked.predict:
+        if job.predict:
             raise
         why = error.message if isinstance(error, TunerError) else error
         events.notice(f"the search goes on without predictions: {why}")
         return None
     ratio = PredictedRatio(predictor=predictor, machine=job.machine, hardware=hardware, reference=job.space.reference)
-    most_s = share_s(checked.budget.time_s, PREDICTIONS)
-    if not checked.predict and most_s < math.inf:
+    most_s = share_s(job.budget.time_s, PREDICTIONS)
+    if not job.predict and most_s < math.inf:
         points = job.space.points
         began_s = time.monotonic()
         ratio([job.space.reference, points[len(points) // 2]])
@@ -125,9 +100,7 @@ def _check(job: Job) -> None:
         raise BadInputError(f"what is predicted is throughput, and the objective is {job.objective}", "")
 
 
-def _capture(
-    job: Job, checked: ParsedRequest, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: PriorEvents
-) -> Capture:
+def _capture(job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: ProfileEvents) -> Capture:
     """Return the profiles to predict from, of the cache or new ones; a thorough one is preferred."""
     batch_sizes, is_quick = profiled_sizes(job), kind is ProfileKind.QUICK
     for of_kind in (False, True) if is_quick else (False,):
@@ -136,8 +109,8 @@ def _capture(
             return capture
     if isinstance(launcher, ForkLauncher):
         launcher.is_refused()  # it waits until nothing is imported beside what is timed
-    total_s, shown = checked.budget.time_s, _ProfileShown(events)
-    limit_s = None if checked.predict or total_s is None else share_s(total_s, PREDICTIONS)
+    total_s = job.budget.time_s
+    limit_s = None if job.predict or total_s is None else share_s(total_s, PREDICTIONS)
     if is_quick:
-        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=shown)
-    return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)
+        return quick_capture(job, batch_sizes, launcher=launcher, limit_s=limit_s, events=events)
+    return new_capture(job, batch_sizes, limit_s=limit_s, events=events)

@@ -22,7 +22,7 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
 from tuner.model.prior import PredictedRatio
-from tuner.result.overhead import search_line
+from tuner.result.model import search_line
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction
 from tuner.study.loop import Search
@@ -54,8 +54,8 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             job.device.check_idle()
             events.prepared(job)
             job.tell_notes(events.notice)
-            job = feasible(job, checked, notify=events.notice)
-            profile_kind = kind_of(job, checked)
+            job = feasible(job, notify=events.notice)
+            profile_kind = kind_of(job)
             servers = None
             if request.launcher == "fork":
                 servers = cleanup.enter_context(Servers(job, notify=events.notice))
@@ -65,7 +65,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             prior = None
             if profile_kind is not None:  # before anything else runs: it is timed
                 assert isinstance(fresh, FreshLauncher)  # of a command nothing is predicted
-                prior = prior_of(job, checked, profile_kind, forks or fresh, events)
+                prior = prior_of(job, profile_kind, forks or fresh, events)
             overheads = known_overheads(job)
             overhead = known_overhead(job, overheads)
             features = with_overhead(job.features(), overhead)

@@ -64,6 +64,10 @@ class Code(StrEnum):
     GPU_SHARED = "GPU shared"
     GPU_LOST = "GPU lost"
 
+    def seen(self, observation: str) -> MeasurementWarning:
+        """Return a warning of this kind; `observation` says what was seen."""
+        return MeasurementWarning(code=self, observation=observation)
+
 
 ADVICE = {
     Code.BUSY: "stop the other programs, or give a longer --time-budget",
@@ -146,11 +150,10 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     """Return what the machine did that makes figures less believable."""
     warnings = seen_warnings(conditions.pinned, conditions.unlike_cores)
     if conditions.not_finite:
-        observation = f"{conditions.not_finite}, under the default"
-        warnings.append(MeasurementWarning(code=Code.NOT_FINITE, observation=observation))
+        warnings.append(Code.NOT_FINITE.seen(f"{conditions.not_finite}, under the default"))
 
     def add(code: Code, text: str) -> None:
-        warnings.append(MeasurementWarning(code=code, observation=text))
+        warnings.append(code.seen(text))
 
     share = conditions.foreign_cpus / conditions.n_cpus
     load_text = f"other processes kept {conditions.foreign_cpus:.1f} of {conditions.n_cpus} CPUs busy"
@@ -179,7 +182,7 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
 def seen_warnings(pinned: str, unlike_cores: str = "") -> list[MeasurementWarning]:
     """Return what processes were seen to be that no setting asked for; see `tuner.machine.conditions.Conditions`."""
     texts = {Code.PINNED: pinned, Code.UNLIKE_CORES: unlike_cores}
-    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
+    return [code.seen(text) for code, text in texts.items() if text]
 
 
 def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:
@@ -194,14 +197,14 @@ def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:
         Code.GPU_SHARED: f"others computed on the GPU: {', '.join(seen.foreign)}" if seen.foreign else "",
         Code.GPU_LOST: f"the GPU could not be read any more: {seen.lost}" if seen.lost else "",
     }
-    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
+    return [code.seen(text) for code, text in texts.items() if text]
 
 
 def output_warnings(not_finite: Iterable[Mapping[str, Mapping[str, int]]]) -> list[MeasurementWarning]:
     """Return that outputs hold NaN or infinite values, with the counts of the first process that told of any."""
     for counts in not_finite:
         if counts:
-            return [MeasurementWarning(code=Code.NOT_FINITE, observation=f"{text_of(counts)}, under every setting")]
+            return [Code.NOT_FINITE.seen(f"{text_of(counts)}, under every setting")]
     return []
 
 
@@ -212,7 +215,7 @@ def run_warnings(slices: Iterable[Slice]) -> list[MeasurementWarning]:
         n_runs += each.n_steps + len(each.failed)
         failed += each.failed
     text = f"{len(failed)} of {n_runs} runs failed, the last one with: {failed[-1]}" if failed else ""
-    return [MeasurementWarning(code=Code.FAILED_RUNS, observation=text)] if failed else []
+    return [Code.FAILED_RUNS.seen(text)] if failed else []
 
 
 def input_warnings(
@@ -233,7 +236,7 @@ def input_warnings(
         Code.BATCH_AXIS: _unscaled(outputs) if begins_with_batch and not empty else "",
         Code.BATCH_SIZES: batch_note,
     }
-    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
+    return [code.seen(text) for code, text in texts.items() if text]
 
 
 def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:

@@ -13,7 +13,7 @@ from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import csv_text, table
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import VERDICT_STYLES
-from tuner.result.frameworks import COMPLETE, FrameworksResult, Kind, RatioResult, RowResult
+from tuner.result.frameworks import COMPLETE, FrameworksResult, RatioResult, RowResult, SettingKind
 from tuner.result.wording import range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
 
@@ -35,7 +35,7 @@ def frameworks_card(result: FrameworksResult) -> Card:
         ("Left out", f"{each.framework}: {'; '.join(filter(None, (each.reason, each.hint)))}") for each in result.absent
     ]
     rows += [("Not tuned", f"{name}: {search.failure}") for name, search in result.searches.items() if search.failure]
-    unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == Kind.DEFAULT]
+    unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == SettingKind.DEFAULT]
     if unseen:
         why = "they differ from run to run, or are no numbers other than zero"
         rows.append(("Unchecked", f"{', '.join(unseen)}: outputs could not be compared: {why}"))
@@ -67,7 +67,7 @@ def _answer(result: FrameworksResult) -> Answer:
     if verdict.code is VerdictCode.BETTER:
         rate = f"{rate_text(best.items_per_s or 0.0)} items/s"
         text = f"{name}, runs at {speed_up(verdict)} the speed of {reference}, {at}: {rate}"
-        setting = tuple(_setting(best).split()) if best.kind != Kind.DEFAULT else ()
+        setting = tuple(_setting(best).split()) if best.kind != SettingKind.DEFAULT else ()
         return Answer(code=verdict.code, word="FASTER", text=text, setting=setting)
     text = f"the fastest, {name}, runs at {speed_up(verdict)} the speed of {reference}, {at}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text)
@@ -177,7 +177,7 @@ def _scan(result: FrameworksResult) -> RenderableType:
 
 def _repeats(row: RowResult) -> bool:
     """Return whether a row repeats that of the default."""
-    return row.kind != Kind.DEFAULT and row.is_default
+    return row.kind != SettingKind.DEFAULT and row.is_default
 
 
 def _rate(row: RowResult) -> str:
@@ -233,7 +233,7 @@ def chart(result: FrameworksResult) -> str | None:
             for row in rows
             if (row.framework, row.kind) == (framework, kind) and row.items_per_s is not None
         ]
-        style = "--" if kind == Kind.DEFAULT else "-"
+        style = "--" if kind == SettingKind.DEFAULT else "-"
         x, y = [batch for batch, _ in points], [rate for _, rate in points]
         axes.plot(x, y, style, color=colours[framework], marker="o", markersize=3, label=f"{framework}, {kind}")
     axes.set_xscale("log", base=2)

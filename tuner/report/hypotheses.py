@@ -12,7 +12,7 @@ from rich.text import Text
 from tuner.machine.spec import parse_spec
 from tuner.quantity import plural
 from tuner.report.layout import table
-from tuner.report.prediction import machine_text
+from tuner.report.model import machine_text
 from tuner.rules.hypothesis import TOLD_APART, HypothesesResult, Hypothesis, MachineRow
 from tuner.rules.recipe import FRAMEWORK
 from tuner.space.term import OPENMP

@@ -16,6 +16,7 @@ from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
 from tuner.quantity import gib_text, ratio_text
 from tuner.report.layout import table
+from tuner.result import fields_of
 from tuner.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
 
 FoundGpu = tuple[Gpu, str | None, GpuFacts, GpuState]
@@ -39,23 +40,14 @@ def gpu_results(found: Sequence[FoundGpu]) -> tuple[GpuResult, ...]:
     """Return GPUs as they are published."""
     results = [
         GpuResult(
+            **fields_of(GpuResult, gpu, state)
+            | {
+                "throttle": tuple(map(str, state.throttle)),
+                "processes": tuple(process.text for process in state.processes),
+            },
             device=name,
             number=gpu.index,
-            model=gpu.model,
-            uuid=gpu.uuid,
-            memory_bytes=gpu.memory_bytes,
-            free_bytes=state.free_bytes,
-            driver=gpu.driver,
             cuda=gpu.versions.get("cuda", UNSET),
-            capability=gpu.capability,
-            power_limit_w=gpu.power_limit_w,
-            power_w=state.power_w,
-            max_clock_mhz=gpu.max_clock_mhz,
-            clock_mhz=state.clock_mhz,
-            temperature_c=state.temperature_c,
-            is_split=gpu.is_split,
-            throttle=tuple(map(str, state.throttle)),
-            processes=tuple(process.text for process in state.processes),
         )
         for _, name, gpu, state in found
     ]
@@ -113,12 +105,10 @@ def describe_binding(value: str, library: Path, bound: Binding, machine: Machine
 def binding(result: BindingResult) -> RenderableType:
     """Return which thread sits on which CPU."""
     title = f"KMP_AFFINITY={result.kmp_affinity}: bound by {Path(result.library).name}"
-    rendered = table(">thread", "CPUs", "NUMA node")
-    for each in result.threads:
-        rendered.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
+    rows = ((str(each.thread), each.cpus, ", ".join(each.numa_nodes)) for each in result.threads)
     return Group(
         Text(title, style="bold"),
-        rendered,
+        table(">thread", "CPUs", "NUMA node", rows=rows),
         *(Text(f"the library says: {line}", style="dim") for line in result.warnings),
     )
 

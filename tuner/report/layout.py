@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -81,8 +81,13 @@ def shared(room: int, least: Sequence[int], full: Sequence[int]) -> list[int]:
     return widths
 
 
-def table(*headers: str, title: str | None = None) -> Table:
-    """Return an empty table in the house style.
+def table(
+    *headers: str,
+    title: str | None = None,
+    show_header: bool = True,
+    rows: Iterable[Sequence[RenderableType]] = (),
+) -> Table:
+    """Return a table in the house style.
 
     A header that begins with '>' is right-aligned; the words of one that begins with '!' stay in one piece, as those of
     the first do.
@@ -93,6 +98,9 @@ def table(*headers: str, title: str | None = None) -> Table:
         styled.add_column(header.lstrip(">!"), justify=justify, overflow="fold")
         if header.startswith("!") or len(styled.columns) == 1:
             styled.names.add(len(styled.columns) - 1)
+    styled.show_header = show_header
+    for row in rows:
+        styled.add_row(*row)
     return styled
 
 

@@ -195,8 +195,12 @@ class SearchShown(VerificationShown):
             self._console.print(workloads.precision(run_s), soft_wrap=True)
         self._console.print()
 
-    def profiling(self, threads: int) -> None:
+    def began(self, threads: int) -> None:
         self._console.print(f"profiling the operators with {plural(threads, 'thread')}", style="dim", markup=False)
+
+    def ended(self, traced: Traced) -> None: ...
+
+    def repeats(self) -> None: ...
 
     def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
         subject, space = job.subject, job.space

@@ -8,33 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tuner.report import pages
+from tuner.report import rules as words
 from tuner.report.emit import argument_note
-from tuner.report.rules import (
-    FOLLOWED,
-    HEADLINE,
-    HEADLINES,
-    HELD_OUT,
-    NOT_KNOWN,
-    PAPER,
-    RECALLED,
-    STRATA,
-    TITLES,
-    covered,
-    evidence_lines,
-    heading,
-    headline_rows,
-    held_out_rows,
-    never_measured,
-    not_covered,
-    over_rows,
-    over_titles,
-    policy_text,
-    proofs,
-    statements,
-    stratum_rows,
-    why_none,
-)
-from tuner.report.rulesummary import SET_COLUMNS, notes, set_cells, set_notes, summary
 from tuner.result.recommendation import kind_text
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import THREADS
@@ -67,8 +42,8 @@ def fragment(rules: RuleSet) -> str:
 
 def brief(rules: RuleSet) -> str:
     """Return what to set, and what was never measured, as Markdown."""
-    unknown = [f"- *Never measured*: {line}" for line in never_measured(rules)]
-    return "\n".join([f"**{heading(rules)}**", "", *_summary(rules), *unknown])
+    unknown = [f"- *Never measured*: {line}" for line in words.never_measured(rules)]
+    return "\n".join([f"**{words.heading(rules)}**", "", *_summary(rules), *unknown])
 
 
 def _body(text: str, drawn: Mapping[str, str]) -> str:
@@ -86,18 +61,18 @@ def _body(text: str, drawn: Mapping[str, str]) -> str:
 def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     provenance = rules.provenance
     yield from ("# Parallelism rules for TensorFlow", "")
-    yield f"{heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
+    yield f"{words.heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
     yield from ("", "**Never measured**, so that nothing below speaks of it:", "")
-    yield from (f"- {line}" for line in never_measured(rules))
+    yield from (f"- {line}" for line in words.never_measured(rules))
     yield from ("", "## What to set", "")
     yield from _summary(rules)
     yield from ("## What it is expected to gain", "")
     for name, group in rules.groups.items():
         if group.headline:
-            yield from (f"{TITLES[name].capitalize()}, {HEADLINE}:", "")
-            yield from _rows(HEADLINES, headline_rows(group))
-    yield from (f"{policy_text(rules)}.", "")
-    yield from ("## The rules", "", f"{FOLLOWED.capitalize()}.", "")
+            yield from (f"{words.TITLES[name].capitalize()}, {words.HEADLINE}:", "")
+            yield from _rows(words.HEADLINES, words.headline_rows(group))
+    yield from (f"{words.policy_text(rules)}.", "")
+    yield from ("## The rules", "", f"{words.FOLLOWED.capitalize()}.", "")
     for name in KEEP:
         yield from _group(rules, name)
     yield from ("## Held-out tests", "")
@@ -111,49 +86,51 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
         "Where no remaining study is of such a kind of machine and build, the policy keeps the default (1.000).",
         "",
     )
-    for title, proof in proofs(rules):
+    for title, proof in words.proofs(rules):
         yield from _table(title, proof)
-    yield from (f"{RECALLED}.", f"{PAPER}.", "")
+    yield from (f"{words.RECALLED}.", f"{words.PAPER}.", "")
     for name, file in pictures.items():
         yield from (f"![{_PICTURES[name]}]({quote(file)})", "")
     yield from ("## Coverage", "")
-    yield from (f"- {line}" for line in covered(rules))
+    yield from (f"- {line}" for line in words.covered(rules))
     yield from ("", "## Not covered", "")
-    yield from (f"- {line}" for line in not_covered(rules))
+    yield from (f"- {line}" for line in words.not_covered(rules))
 
 
 def _summary(rules: RuleSet) -> Iterator[str]:
     """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
-    for group in summary(rules):
+    for group in words.summary(rules):
         if not group.rows:
             yield from (f"{group.title.capitalize()}: {group.no_rule}.", "")
             continue
         yield from (f"{group.title.capitalize()}:", "")
         yield from _rows(group.columns, group.rows, n_words=len(group.columns))
-        yield from _rows(SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in set_cells(group)), n_words=3)
-        yield from (f"- {note}" for note in (*set_notes(group), *group.notes))
+        yield from _rows(
+            words.SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in words.set_cells(group)), n_words=3
+        )
+        yield from (f"- {note}" for note in (*words.set_notes(group), *group.notes))
         yield ""
-    yield from (f"- *{title}*: {text}" for title, text in notes(rules))
+    yield from (f"- *{title}*: {text}" for title, text in words.notes(rules))
     yield ""
 
 
 def _group(rules: RuleSet, name: str) -> Iterator[str]:
     """Yield the rules of a group with their evidence, and what each sets in one of its studies."""
     group = rules.groups.get(name)
-    yield from (f"### On the {TITLES[name]}" if name != THREADS else "### On threads", "")
+    yield from (f"### On the {words.TITLES[name]}" if name != THREADS else "### On threads", "")
     if group is None:
-        yield from (f"{NOT_KNOWN[name].capitalize()}.", "")
+        yield from (f"{words.NOT_KNOWN[name].capitalize()}.", "")
         return
-    for statement in statements(name, group):
+    for statement in words.statements(name, group):
         yield from (f"**{statement.text}**", "")
         rule, evidence = statement.rule, statement.evidence
         if rule is not None and rule.advice.strata:
-            yield from _rows(STRATA, stratum_rows(rule.advice))
-        yield from (f"- {line.text}" for line in evidence_lines(evidence)) if evidence is not None else ()
+            yield from _rows(words.STRATA, words.stratum_rows(rule.advice))
+        yield from (f"- {line.text}" for line in words.evidence_lines(evidence)) if evidence is not None else ()
         if rule is not None and rule.example is not None:
             yield from _snippet(rule.example)
         yield ""
-    reason = why_none(rules, group)
+    reason = words.why_none(rules, group)
     if reason:
         yield from (f"{reason.capitalize()}.", "")
 
@@ -172,8 +149,8 @@ def _table(title: str, proof: HeldOut | None) -> Iterator[str]:
     yield from (f"{title[0].upper()}{title[1:]}.", "")
     if proof is None:
         return
-    yield from _rows(HELD_OUT, held_out_rows(proof))
-    yield from _rows(over_titles(proof), over_rows(proof))
+    yield from _rows(words.HELD_OUT, words.held_out_rows(proof))
+    yield from _rows(words.over_titles(proof), words.over_rows(proof))
 
 
 def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int = 1) -> Iterator[str]:

@@ -90,11 +90,11 @@ def outcome(study: StudyResult | None, failure: str) -> str:
 
 def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
     """Return the searches of a suite, those that are known and those that are to be run."""
-    rendered = table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome")
-    for case in cases:
-        cells = (case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
-        rendered.add_row(str(case.number), *cells)
-    return rendered
+    rows = (
+        (str(case.number), case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
+        for case in cases
+    )
+    return table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome", rows=rows)
 
 
 def suite_summary(cases: Sequence[CaseResult], wall_s: float) -> str:

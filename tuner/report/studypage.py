@@ -137,7 +137,7 @@ def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
 
 
 def _command(study: StudyResult) -> str:
-    """Return the search that a study was, as far as it tells; its pins and batch sizes are among the knobs."""
+    """Return the search that a study was, as far as it tells."""
     workload, limits = study.workload, study.limits
     is_command = workload.kind == Kind.COMMAND
     words = ["tftune search", *([] if is_command else [shlex.quote(workload.name), f"--mode {workload.mode}"])]
@@ -145,6 +145,8 @@ def _command(study: StudyResult) -> str:
     words += [f"--execution {workload.execution}"] if workload.execution is not Execution.GRAPH else []
     words += [f"--device {study.device['name']}"] if study.device["name"] != "cpu" else []
     words += [f"--feed {study.device['feed']}"] if study.device.get("feed") == "device" else []
+    words += [f"--batch-size {','.join(map(str, study.batch_sizes))}"] if study.batch_sizes else []
+    words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in (study.pins or {}).items()]
     words += [f"--objective {study.objective}"] if study.objective in (Objective.LATENCY, Objective.ENERGY) else []
     words += [f"--rate {workload.rate:g}"] if workload.rate else []
     words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []

@@ -50,8 +50,7 @@ def host(subject: Subject) -> RenderableType:
     nodes = len(machine.numa_nodes) or 1
     quota = "none" if machine.cpu_quota is None else f"{machine.cpu_quota:g} CPUs"
     limit = machine.memory_limit_bytes
-    rows = table("", "")
-    rows.show_header = False
+    rows = table("", "", show_header=False)
     rows.add_row(
         "machine",
         f"{machine.cpu_model}: {plural(machine.physical_cores, 'physical core')}, {smt}, "

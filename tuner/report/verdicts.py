@@ -192,8 +192,7 @@ def _asked(text: str) -> str:
 def noise(report: NoiseReport) -> RenderableType:
     """Return the noise of a machine: pairs, spreads, what they mean for finals, and what the machine did meanwhile."""
     sds = report.noise
-    rows = table("", ">", "", title="noise: the default setting compared with itself")
-    rows.show_header = False
+    rows = table("", ">", "", title="noise: the default setting compared with itself", show_header=False)
     longest = max(report.pairs, key=lambda pair: pair.n_blocks)
     pair = ratio_text(longest.ratio, longest.low, longest.high)
     between_processes = terminal.process_sd_text(sds.process_sd, 2, "±")
@@ -203,8 +202,8 @@ def noise(report: NoiseReport) -> RenderableType:
     rows.add_row("between pairs of new processes", f"±{percent(report.between_sd, 2)}", f"{sds.n_pairs} pairs")
     rows.add_row("between processes", between_processes, "only more processes reduce this, not longer runs")
     rows.add_row("drift of the machine", f"±{percent(sds.drift, 2)}", "common to both processes of a pair")
-    finals = table("", ">", "", title=f"what {report.rounds} rounds of finals can show (default time budget)")
-    finals.show_header = False
+    shown = f"what {report.rounds} rounds of finals can show (default time budget)"
+    finals = table("", ">", "", title=shown, show_header=False)
     finals.add_row("noise floor", percent(report.floor), "equal settings differ by less in 95 % of finals")
     finals.add_row("smallest detectable gain", percent(report.detectable), "found in 90 % of finals if it is real")
     fed = terminal.inputs(report.inputs)

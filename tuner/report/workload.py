@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tuner.quantity import duration_text, plural
 from tuner.report.layout import table
+from tuner.result import fields_of
 from tuner.result.inspection import WorkloadLine
 from tuner.workload import feed
 from tuner.workload.workload import Kind
@@ -28,15 +29,7 @@ _RUNS = 30  # the noise, each baseline once, and two rounds of finals
 
 def describe(name: str, file: PythonFile) -> WorkloadLine:
     """Return what a workload file says of itself."""
-    return WorkloadLine(
-        name=name,
-        modes=file.modes,
-        params=dict(file.params),
-        description=file.description,
-        item=file.item,
-        batch_size=file.batch_size,
-        source=file.source,
-    )
+    return WorkloadLine(**fields_of(WorkloadLine, file) | {"name": name, "params": dict(file.params)})
 
 
 GRAPH_UNKNOWN = "its graph is not analysed: only graphs that TensorFlow exports are, and not all of their parts"
@@ -58,18 +51,15 @@ def page(result: WorkloadResult) -> RenderableType:
     """Return what is known of one workload: what it is, and what one item of it computes."""
     workload, features = result.workload, result.features
     params = " ".join(f"{key}={value}" for key, value in workload.params.items())
-    rows = table("", "")
-    rows.show_header = False
-    for title, text in (
+    facts = (
         ("workload", f"{workload.name}: {workload.description}"),
         ("mode", f"{workload.mode}, executed as {workload.execution}"),
         ("parameters", params),
         ("step", f"{workload.batch_size} × {workload.item} by default"),
         ("inputs", feed.inputs_text(workload.fed)),
         ("source", result.source),
-    ):
-        if text:
-            rows.add_row(title, Text(text))
+    )
+    rows = table("", "", show_header=False, rows=((title, Text(text)) for title, text in facts if text))
     if features is None:
         return Group(rows, Text(), Text(GRAPH_UNKNOWN))
     return Group(rows, Text(), computes(features, workload.item), Text(), operators(features))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
@@ -17,7 +17,7 @@ from tuner.measure.recommendation import FinalsEstimates, all_verdicts
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
-from tuner.result import evidence
+from tuner.result import evidence, fields_of
 from tuner.result.decision import StudyRecommendation, deployment_of, recommend_study
 from tuner.result.study import (
     AdviceResult,
@@ -96,6 +96,8 @@ def describe_study(record: Record) -> StudyResult:
         noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
+        pins=stored.get("pins", dict[str, str]) or UNSET,
+        batch_sizes=tuple(stored.get("batch_sizes", list[int]) or ()) or UNSET,
         why_no_energy=stored.get("why_no_energy", str),
         incumbent=_incumbent(trials, process_sd, record.choices(), subject.catalogue),
         verdicts=None
@@ -253,27 +255,16 @@ def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
 def trial_result(trial: Trial, process_sd: float) -> TrialResult:
     """Return what is published of a trial; `process_sd` is σ_p (log scale)."""
     return TrialResult(
-        number=trial.number,
-        setting=trial.setting.to_dict(),
-        baselines=trial.baselines,
-        status=trial.status,
-        pruned=trial.pruned,
-        message=trial.reason,
-        **_ratio(trial, process_sd),
-        timed_s=round(trial.timed_s, 3),
-        wall_s=trial.wall_s,
-        p99_ms=1000 * p99(trial.step_s) if trial.step_s else None,
-        peak_memory_bytes=trial.peak_memory_bytes,
-        energy_j=trial.energy_j_per_item,
-        power_w=trial.power_w,
-        deviation=trial.deviation,
-        first_step_s=trial.first_step_s,
-        warm_up_settled=trial.settled,
-        steady=trial.steady,
-        alone=trial.alone,
-        over_limit=trial.over_limit,
-        reference=trial.reference,
-        is_group=trial.is_group,
+        **fields_of(TrialResult, trial)
+        | _ratio(trial, process_sd)
+        | {
+            "setting": trial.setting.to_dict(),
+            "message": trial.reason,
+            "timed_s": round(trial.timed_s, 3),
+            "p99_ms": 1000 * p99(trial.step_s) if trial.step_s else None,
+            "energy_j": trial.energy_j_per_item,
+            "warm_up_settled": trial.settled,
+        }
     )
 
 

@@ -127,7 +127,7 @@ def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     known = f"only batch size{'s' if len(works) > 1 else ''} {', '.join(map(str, works))} of those that were tried"
     sizes = ", ".join(map(str, refused))
     reason = next(iter(refused.values()))
-    return [MeasurementWarning(code=Code.BATCH_SIZES, observation=f"{known} ran: at {sizes}, {reason}")]
+    return [Code.BATCH_SIZES.seen(f"{known} ran: at {sizes}, {reason}")]
 
 
 def failure_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
@@ -143,7 +143,7 @@ def failure_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
         return []
     share = f"{len(failed)} of {plural(len({trial.setting for trial in tried}), 'setting')}"
     text = f"{share} failed, the last one with: {list(failed.values())[-1]}"
-    return [MeasurementWarning(code=Code.FAILED_SETTINGS, observation=text)]
+    return [Code.FAILED_SETTINGS.seen(text)]
 
 
 def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[MeasurementWarning]:
@@ -151,32 +151,20 @@ def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[Me
     warnings = []
     forked_away = sum(r.is_contradicted for r in rounds)
     if forked_away:
-        warnings.append(
-            MeasurementWarning(
-                code=Code.FORKS, observation=f"{plural(forked_away, 'round')} with forked processes discarded"
-            )
-        )
+        warnings.append(Code.FORKS.seen(f"{plural(forked_away, 'round')} with forked processes discarded"))
     paused = [each.text for r in rounds for each in r.interruptions if each.kind is not Kind.FORKS_DIFFER]
     if paused:
-        warnings.append(MeasurementWarning(code=Code.ASLEEP, observation=paused[-1]))
+        warnings.append(Code.ASLEEP.seen(paused[-1]))
     late = _cannot_keep_up(rounds)
     if late:
-        warnings.append(
-            MeasurementWarning(
-                code=Code.OVERLOAD, observation=f"requests came faster than {', '.join(late)} answers them"
-            )
-        )
+        warnings.append(Code.OVERLOAD.seen(f"requests came faster than {', '.join(late)} answers them"))
     stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
-        warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
+        warnings.append(Code.STALLED.seen(stalls[-1]))
     warnings += output_warnings(r.not_finite.get(name, {}) for r in rounds for name in r.slices)
     counted_rounds = [r for r in rounds if not r.interruptions]
     if rounds and not decided and len(counted_rounds) <= MIN_ROUNDS:
-        warnings.append(
-            MeasurementWarning(
-                code=Code.FEW_ROUNDS, observation=f"only {plural(len(counted_rounds), 'round')} of finals"
-            )
-        )
+        warnings.append(Code.FEW_ROUNDS.seen(f"only {plural(len(counted_rounds), 'round')} of finals"))
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
@@ -223,7 +211,7 @@ def number_warnings(
     if len(known) > 1 and all(len(each) == 1 for each in counts.values()) and known[-1] < _COUNTED:
         printed = f"a run prints {known[0]:g} numbers under one setting and {known[-1]:g} under another"
         texts[Code.COUNTS] = f"{printed}, and only their median is used"
-    warnings = [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
+    warnings = [code.seen(text) for code, text in texts.items()]
     return warnings + run_warnings(each for r in rounds for slices in r.slices.values() for each in slices)
 
 
@@ -245,7 +233,7 @@ def unseen_warnings(
     ends = [end for _, ratio in others for end in ratio.interval()]
     if max(threads) >= _OTHER * min(threads) and all(1 - _SAME <= end <= 1 + _SAME for end in ends):
         text = f"variables may not reach the program: {min(threads)} and {max(threads)} threads gave the same number"
-    return [MeasurementWarning(code=Code.UNSEEN, observation=text)]
+    return [Code.UNSEEN.seen(text)]
 
 
 def _is_different(ratio: Estimate, alpha: float) -> bool:
@@ -269,7 +257,7 @@ def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[Me
     if not steady.has_trend(changes):
         return []
     way = "slower" if changes[0] < 0 else "faster"
-    return [MeasurementWarning(code=Code.NOT_STEADY, observation=f"every {what} ended {way} than it began")]
+    return [Code.NOT_STEADY.seen(f"every {what} ended {way} than it began")]
 
 
 def _change(processes: Sequence[Sequence[Slice]]) -> float | None:
@@ -294,7 +282,7 @@ def _of_noise(noise: Noise | None, trials: Sequence[Trial]) -> list[MeasurementW
         return noise_warnings(noise, floor_of(noise, trials))
     if not any(trial.slices for trial in trials):
         return []
-    return [MeasurementWarning(code=Code.ASSUMED_NOISE, observation="nothing was measured of it")]
+    return [Code.ASSUMED_NOISE.seen("nothing was measured of it")]
 
 
 def floor_of(noise: Noise, trials: Sequence[Trial]) -> float:
@@ -306,13 +294,9 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
     """Return what the noise floor does not allow to be believed."""
     warnings = []
     if floor > MARGIN:
-        warnings.append(MeasurementWarning(code=Code.NOISY, observation=f"the noise floor is {100 * floor:.1f} %"))
+        warnings.append(Code.NOISY.seen(f"the noise floor is {100 * floor:.1f} %"))
     if noise.is_mostly_prior:
-        warnings.append(
-            MeasurementWarning(
-                code=Code.ASSUMED_NOISE, observation=f"only {plural(noise.n_blocks, 'calibration block')} measured"
-            )
-        )
+        warnings.append(Code.ASSUMED_NOISE.seen(f"only {plural(noise.n_blocks, 'calibration block')} measured"))
     return warnings
 
 
@@ -323,14 +307,14 @@ def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[Me
         return []
     name = missing[0] if limits.p99_s is None else missing[-1]  # what is asked about is p99
     needed = samples_needed(QUANTILES[name])
-    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"only {n_steps} steps; {name} needs {needed}")]
+    return [Code.FEW_SAMPLES.seen(f"only {n_steps} steps; {name} needs {needed}")]
 
 
 def limit_warnings(answer: LimitStatus, limits: Limits) -> list[MeasurementWarning]:
     """Return a warning where it is open whether what is recommended keeps to the limits."""
     if answer is LimitStatus.MET:
         return []
-    return [MeasurementWarning(code=Code.UNPROVEN_LIMIT, observation=f"{limits_text(limits)}: {answer}")]
+    return [Code.UNPROVEN_LIMIT.seen(f"{limits_text(limits)}: {answer}")]
 
 
 def limits_text(limits: Limits) -> str:
@@ -366,22 +350,16 @@ def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[Measurement
     """Return a warning where there was no time for anything but the baselines."""
     if not runs or not trials or any(not t.baselines for t in trials) or runs[-1].end is not EndReason.TIME:
         return []
-    return [MeasurementWarning(code=Code.NO_SEARCH, observation="only the baselines were measured")]
+    return [Code.NO_SEARCH.seen("only the baselines were measured")]
 
 
 def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     warnings = output_warnings((t.facts or {}).get("not_finite", {}) for t in trials if t.status is Status.OK)
     restless = [t for t in trials if not t.steady]
     if restless:
-        warnings.append(
-            MeasurementWarning(
-                code=Code.NOT_STEADY, observation=f"{plural(len(restless), 'trial')}, last {restless[-1].setting}"
-            )
-        )
+        warnings.append(Code.NOT_STEADY.seen(f"{plural(len(restless), 'trial')}, last {restless[-1].setting}"))
     if any(t.alone for t in trials):
-        warnings.append(
-            MeasurementWarning(code=Code.ALONE, observation=plural(sum(1 for t in trials if t.alone), "trial"))
-        )
+        warnings.append(Code.ALONE.seen(plural(sum(1 for t in trials if t.alone), "trial")))
     slices = [each for t in trials for turn in t.turns for each in turn.slices]
     return warnings + run_warnings(slices) + _of_interruptions([each for t in trials for each in t.interruptions])
 
@@ -389,4 +367,4 @@ def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
 def _of_interruptions(interruptions: Sequence[Interruption]) -> list[MeasurementWarning]:
     """Return the last of each kind."""
     codes = {Kind.STALLED: Code.STALLED, Kind.SUSPENDED: Code.ASLEEP, Kind.FORKS_DIFFER: Code.FORKS}
-    return merge(MeasurementWarning(code=codes[each.kind], observation=each.text) for each in interruptions)
+    return merge(codes[each.kind].seen(each.text) for each in interruptions)

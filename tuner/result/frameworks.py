@@ -18,7 +18,7 @@ COMPLETE, OUT_OF_TIME, INTERRUPTED = "complete", "time", "interrupted"
 """How a comparison ended."""
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """Which setting of a framework."""
 
     DEFAULT = "default"

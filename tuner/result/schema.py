@@ -20,9 +20,7 @@ from tuner.result.inspection import (
     WorkloadResult,
 )
 from tuner.result.load import LoadResult, SizeResult
-from tuner.result.overhead import OverheadResult
-from tuner.result.prediction import PredictionResult
-from tuner.result.profile import ProfileResult
+from tuner.result.model import OverheadResult, PredictionResult, ProfileResult
 from tuner.result.recommendation import RecommendationResult
 from tuner.result.study import NoStudyResult, StudyLine, StudyResult
 from tuner.rules.hypothesis import HypothesesResult

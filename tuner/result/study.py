@@ -12,12 +12,15 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import ADVICE, Code, MeasurementWarning
 from tuner.model.graph import Features
+from tuner.result import fields_of
 from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Document, Subject, Values
 from tuner.trial.outcome import Status
+
+_ALWAYS_TOLD = frozenset({"name", "env", "arguments", "cpus"})
 
 
 class WarningResult(Struct, frozen=True, kw_only=True):
@@ -88,41 +91,31 @@ class MemberResult(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, deployment: Deployment) -> MemberResult:
         """Return what is published of a member's deployment."""
-        return cls(
-            name=deployment.name,
-            env=dict(deployment.env),
-            arguments=dict(deployment.arguments),
-            cpus=deployment.cpus,
-            options=dict(deployment.options) or UNSET,
-            share=deployment.share or UNSET,
-        )
+        return cls(**_told(cls, deployment))
 
     @property
     def deployment(self) -> Deployment:
         """Return what applies it."""
-        return Deployment(
-            name=self.name,
-            env=self.env,
-            arguments=self.arguments,
-            cpus=self.cpus,
-            options=self.options or {},
-            share=self.share or 0,
-        )
+        return Deployment(**_known(self, MemberResult))
 
 
 def applied(deployment: Deployment) -> dict[str, Any]:
     """Return what is published of a deployment, as the fields of `Applied`."""
-    return {
-        "env": dict(deployment.env),
-        "arguments": dict(deployment.arguments),
-        "cpus": deployment.cpus,
-        "options": dict(deployment.options) or UNSET,
-        "processes": deployment.processes if deployment.processes > 1 else UNSET,
-        "cpu_sets": deployment.cpu_sets or UNSET,
-        "streams": deployment.streams if deployment.streams > 1 else UNSET,
-        "shared_batch": deployment.shared_batch or UNSET,
-        "members": tuple(MemberResult.of(each) for each in deployment.members) or UNSET,
-    }
+    members = tuple(MemberResult.of(each) for each in deployment.members)
+    return _told(Applied, deployment) | {"members": members or UNSET}
+
+
+def _told(published: type[Struct], deployment: Deployment) -> dict[str, Any]:
+    """Return the fields of a published type that a deployment has; most of them only where they are not as usual."""
+    usual = Deployment()
+    told = fields_of(published, deployment)
+    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in told.items()}
+    return {n: each if n in _ALWAYS_TOLD or each != getattr(usual, n) else UNSET for n, each in plain.items()}
+
+
+def _known(result: Struct, published: type[Struct]) -> dict[str, Any]:
+    """Return those fields of a published type that a result has."""
+    return {name: value for name, value in fields_of(published, result).items() if value is not UNSET}
 
 
 class Applied(Struct, frozen=True, kw_only=True):
@@ -146,17 +139,8 @@ class Applied(Struct, frozen=True, kw_only=True):
     @property
     def deployment(self) -> Deployment:
         """Return what applies the setting."""
-        return Deployment(
-            env=self.env,
-            options=self.options or {},
-            arguments=self.arguments,
-            cpus=self.cpus,
-            processes=self.processes or 1,
-            cpu_sets=self.cpu_sets or (),
-            streams=self.streams or 1,
-            shared_batch=self.shared_batch or 0,
-            members=tuple(each.deployment for each in self.members or ()),
-        )
+        members = tuple(each.deployment for each in self.members or ())
+        return Deployment(**_known(self, Applied) | {"members": members})
 
 
 class TrialResult(Struct, frozen=True, kw_only=True):
@@ -355,6 +339,10 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     conditions: Conditions | None
     may_change_numerics: bool = False
     """Whether settings that compute in another precision were allowed."""
+    pins: dict[str, str] | UnsetType = UNSET
+    """What `--set` held, as it was typed; not there where nothing was held."""
+    batch_sizes: tuple[int, ...] | UnsetType = UNSET
+    """What `--batch-size` asked for; not there where nothing was."""
     why_no_energy: str | None = None
     """Why no energy was measured, where none was; earlier studies do not say."""
     incumbent: IncumbentResult | None

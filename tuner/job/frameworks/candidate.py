@@ -22,7 +22,7 @@ from tuner.job.parsed import interpreter
 from tuner.measure.agreement import TOLERANCE
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Contender
-from tuner.result.frameworks import Kind, TunedResult
+from tuner.result.frameworks import SettingKind, TunedResult
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.values import Words
@@ -172,7 +172,7 @@ class PreparedVariant:
     variant: Variant
     job: Job
     launcher: FreshLauncher | None = None
-    starts: dict[Kind, Measurement] = field(default_factory=dict)
+    starts: dict[SettingKind, Measurement] = field(default_factory=dict)
     """What the first start of each of its settings told."""
     start_s: float = 5.0
     """How long a start takes until it is warm; a guess until it is known."""
@@ -198,14 +198,14 @@ class PreparedVariant:
     @property
     def precision(self) -> str | None:
         """Return what its default computes in; None where that is not known."""
-        return self.starts[Kind.DEFAULT].precision if Kind.DEFAULT in self.starts else None
+        return self.starts[SettingKind.DEFAULT].precision if SettingKind.DEFAULT in self.starts else None
 
-    def learn(self, kind: Kind, start: Measurement) -> None:
+    def learn(self, kind: SettingKind, start: Measurement) -> None:
         """Take what a start told: a default that computes something else drops out, a tuned setting is given up."""
         self.starts[kind] = start
         if start.status is Status.OK:
             return
-        if kind is Kind.DEFAULT:
+        if kind is SettingKind.DEFAULT:
             self.failure = Failure(status=start.status, message=start.message, hint=start.hint)
         elif self.tuned is not None:
             failure = f"its best setting is {start.status}: {start.message}"
@@ -218,17 +218,19 @@ class PreparedVariant:
         pinned = {pin.partition("=")[0] for pin in self.variant.pins}
         return space.reference.with_values(**{name: space.pins[name] for name in pinned})
 
-    def settings(self) -> dict[Kind, Setting]:
+    def settings(self) -> dict[SettingKind, Setting]:
         """Return its settings; the tuned one only where it is another than the default.
 
         A search that keeps the default names the framework's own, whatever the precision.
         """
         default, framework_default = self.default, self.job.space.reference
         if self.tuned is None or self.tuned.setting is None:
-            return {Kind.DEFAULT: default}
+            return {SettingKind.DEFAULT: default}
         tuned = Setting.of(self.tuned.setting)
         is_default = tuned in (default, framework_default)
-        return {Kind.DEFAULT: default} if is_default else {Kind.DEFAULT: default, Kind.TUNED: tuned}
+        return (
+            {SettingKind.DEFAULT: default} if is_default else {SettingKind.DEFAULT: default, SettingKind.TUNED: tuned}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +238,7 @@ class Candidate:
     """A setting of a variant: what is started and timed, at any batch size."""
 
     prepared: PreparedVariant
-    kind: Kind
+    kind: SettingKind
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ from tuner.machine.conditions import Watch
 from tuner.measure.agreement import spread
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.measurement import Measurement
-from tuner.result.frameworks import COMPLETE, AbsentResult, Kind
+from tuner.result.frameworks import COMPLETE, AbsentResult, SettingKind
 from tuner.space.batches import parse_sizes
 from tuner.study.storage import check_storage
 from tuner.study.subject import workload_facts
@@ -70,7 +70,7 @@ class Comparison:
     @property
     def reference_candidate(self) -> Candidate:
         """Return the reference's default."""
-        return Candidate(prepared=self.reference, kind=Kind.DEFAULT)
+        return Candidate(prepared=self.reference, kind=SettingKind.DEFAULT)
 
     def free_memory_bytes(self) -> int | None:
         """Return the memory that processes may take; None where that is not known."""
@@ -117,7 +117,7 @@ class Comparison:
         for each in self.prepared:
             own = candidates_of([each])
             if each.failure is not None:
-                default = each.starts.get(Kind.DEFAULT)
+                default = each.starts.get(SettingKind.DEFAULT)
                 absent.append(
                     AbsentResult(
                         framework=each.name,
@@ -244,7 +244,7 @@ def recall(comparison: Comparison) -> None:
             if start is None:
                 continue
             each.learn(candidate.kind, start.measurement)
-            if candidate.kind is Kind.DEFAULT:
+            if candidate.kind is SettingKind.DEFAULT:
                 each.start_s = start.start_s
 
 

@@ -18,7 +18,7 @@ from tuner.measure.agreement import Sample
 from tuner.measure.budget import SEARCHES
 from tuner.measure.measurement import Measurement, checked_measurement
 from tuner.measure.rounds import Contender
-from tuner.result.frameworks import OUT_OF_TIME, Kind, TunedResult
+from tuner.result.frameworks import OUT_OF_TIME, SettingKind, TunedResult
 from tuner.result.study import StudyResult
 from tuner.stats.equivalence import VerdictCode
 from tuner.trial.fresh import FreshLauncher
@@ -59,10 +59,10 @@ def check(comparison: Comparison) -> None:
     Raises BadInputError where the reference does not run.
     """
     for each in comparison.running():
-        start = each.starts.get(Kind.DEFAULT)
+        start = each.starts.get(SettingKind.DEFAULT)
         # Outputs that could not be compared may be comparable now.
         if start is None or (start.deviation is None and each is not comparison.reference):
-            _check(comparison, Candidate(prepared=each, kind=Kind.DEFAULT))
+            _check(comparison, Candidate(prepared=each, kind=SettingKind.DEFAULT))
 
 
 def tune(comparison: Comparison) -> None:
@@ -94,7 +94,7 @@ def tune(comparison: Comparison) -> None:
             comparison.events.ended(each.name, f"the search failed: {ended.failure}")
             continue  # perhaps the next time
         each.tuned = tuned_of(ended.study, searched_s=search_s)
-        each.starts.pop(Kind.TUNED, None)
+        each.starts.pop(SettingKind.TUNED, None)
         comparison.store.put_tuned(each, each.tuned)
         comparison.events.ended(each.name, each.tuned.text)
 
@@ -141,7 +141,7 @@ def search_request(comparison: Comparison, prepared: PreparedVariant, search_s: 
 def check_tuned(comparison: Comparison) -> None:
     """Hold what the tuned settings compute against the reference, too; one that computes something else is given up."""
     for candidate in comparison.candidates():
-        if candidate.kind is Kind.TUNED and Kind.TUNED not in candidate.prepared.starts:
+        if candidate.kind is SettingKind.TUNED and SettingKind.TUNED not in candidate.prepared.starts:
             _check(comparison, candidate)
 
 
@@ -235,7 +235,7 @@ def time_loading(comparison: Comparison) -> None:
             comparison.ended = OUT_OF_TIME
             return
         comparison.say(f"{each.name}: loading, cold and warm")
-        contender = Candidate(prepared=each, kind=Kind.DEFAULT).contender(1)
+        contender = Candidate(prepared=each, kind=SettingKind.DEFAULT).contender(1)
         files = files_of(each.variant.python, each.job.export())
         loading = Loading(cold=[], warm=[])
         try:

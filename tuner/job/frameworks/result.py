@@ -30,15 +30,15 @@ from tuner.measure.measurement import Measurement, block_sd
 from tuner.measure.objective import Objective
 from tuner.measure.rates import failures, log_rates, memory_of
 from tuner.measure.rounds import Round
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
+from tuner.measure.warning import Code, condition_warnings, input_warnings, merge
 from tuner.result.evidence import round_warnings
 from tuner.result.frameworks import (
     AbsentResult,
     FastestResult,
     FrameworksResult,
-    Kind,
     RatioResult,
     RowResult,
+    SettingKind,
     TunedResult,
 )
 from tuner.result.study import VerdictResult, WarningResult
@@ -102,10 +102,9 @@ class ComparisonData:
 
 def describe_frameworks(data: ComparisonData) -> FrameworksResult:
     """Return what is published of a comparison."""
-    flat: list[MeasurementWarning] = []
-    if data.spread is not None and data.spread < TELLING_SPREAD:  # they agree with anything
-        observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
-        flat = [MeasurementWarning(code=Code.FLAT_OUTPUTS, observation=observation)]
+    is_flat = data.spread is not None and data.spread < TELLING_SPREAD  # they agree with anything
+    observation = f"the outputs of {data.candidates[0].framework} are all nearly the same number"
+    flat = [Code.FLAT_OUTPUTS.seen(observation)] if is_flat else []
     of_conditions = [] if data.conditions is None else condition_warnings(data.conditions)
     of_inputs = input_warnings(data.subject.workload.fed, data.outputs)
     warnings = merge(of_inputs, of_conditions, round_warnings(data.rounds), flat)
@@ -136,7 +135,7 @@ def rows_of(data: ComparisonData) -> list[RowResult]:
     A framework whose search keeps the default has a tuned row that repeats it.
     """
     noise = _noise(data)
-    with_tuned = {each.framework for each in data.candidates if each.kind is Kind.TUNED}
+    with_tuned = {each.framework for each in data.candidates if each.kind is SettingKind.TUNED}
     kept = {name for name, tuned in data.tuned.items() if tuned.setting is not None} - with_tuned
     sizes = {each.batch_size for each in data.measurements} | ({data.batch_size} if data.rounds else set())
     rows: list[RowResult] = []
@@ -154,7 +153,7 @@ def rows_of(data: ComparisonData) -> list[RowResult]:
                 continue
             rows.append(row)
             if candidate.framework in kept:
-                rows.append(structs.replace(row, kind=Kind.TUNED.value, is_default=True))
+                rows.append(structs.replace(row, kind=SettingKind.TUNED.value, is_default=True))
     return rows + _dropped(data)
 
 
@@ -162,7 +161,7 @@ def _dropped(data: ComparisonData) -> list[RowResult]:
     """Return a row without figures for each framework that was tried and left out."""
     return [
         RowResult(
-            framework=each.framework, kind=Kind.DEFAULT.value, batch_size=data.batch_size, setting={},
+            framework=each.framework, kind=SettingKind.DEFAULT.value, batch_size=data.batch_size, setting={},
             is_default=True, status=Status(each.status), message=each.reason, items_per_s=None, ratio=None,
             verdict=None, batch_ratio=None, source=None, n=0, precision=each.precision, deviation=each.deviation,
             p50_ms=None, p95_ms=None, p99_ms=None, load_s=None, first_batch_s=None, cold_load_s=None,
@@ -232,7 +231,7 @@ def _row(
     is_known = is_ok and reference_log_rate is not None and (own is not None or is_reference)
     log_rate = (reference_log_rate or 0.0) + (0.0 if own is None else own.mean)
     level = 1 - _ALPHA / max(1, len(data.candidates) - 1)
-    loading = data.loads.get(candidate.framework) if candidate.kind is Kind.DEFAULT else None
+    loading = data.loads.get(candidate.framework) if candidate.kind is SettingKind.DEFAULT else None
     joules, _ = energy_of(slices)
     n_items = measurement.batch_size * sum(each.n_steps for each in slices)
     return RowResult(
@@ -240,7 +239,7 @@ def _row(
         kind=candidate.kind,
         batch_size=measurement.batch_size,
         setting=candidate.setting(measurement.batch_size).to_dict(),
-        is_default=candidate.kind is Kind.DEFAULT,
+        is_default=candidate.kind is SettingKind.DEFAULT,
         status=measurement.status,
         message=measurement.message,
         items_per_s=math.exp(log_rate) if is_known else None,

@@ -25,7 +25,7 @@ from tuner.measure.measurement import MAX_ANCHOR_S, MAX_PASS_S, Measurement, Mea
 from tuner.measure.objective import Objective
 from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Contender, Round
-from tuner.result.frameworks import OUT_OF_TIME, Kind
+from tuner.result.frameworks import OUT_OF_TIME, SettingKind
 from tuner.stats.estimate import paired
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status
@@ -152,13 +152,15 @@ def answering(comparison: Comparison, rounds: Sequence[Round]) -> list[Candidate
     The curve of a tuned setting that is not told apart from its default says nothing that the default's does not.
     """
     return [
-        each for each in comparison.candidates() if each.kind is Kind.DEFAULT or _is_faster(comparison, rounds, each)
+        each
+        for each in comparison.candidates()
+        if each.kind is SettingKind.DEFAULT or _is_faster(comparison, rounds, each)
     ]
 
 
 def _is_faster(comparison: Comparison, rounds: Sequence[Round], tuned: Candidate) -> bool:
     """Return whether the rounds show that a tuned setting is faster than its default."""
-    default = replace(tuned, kind=Kind.DEFAULT)
+    default = replace(tuned, kind=SettingKind.DEFAULT)
     both = [each.contender(comparison.batch_size) for each in (default, tuned)]
     names, y = log_rates(rounds, both, Objective.THROUGHPUT)
     has_both = names == [default.name, tuned.name] and bool(np.isfinite(y).all(axis=1).any())

@@ -20,7 +20,7 @@ from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Round
-from tuner.result.frameworks import INTERRUPTED, Kind, TunedResult
+from tuner.result.frameworks import INTERRUPTED, SettingKind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 from tuner.workload.feed import InputFacts
@@ -200,7 +200,7 @@ class Store:
         self._put(measurement.to_dict(), "cell", self._key_of([candidate]), measurement.batch_size)
 
     def _start_key(self, candidate: Candidate) -> list[str]:
-        own = [] if candidate.kind is Kind.DEFAULT else [self._key_of([candidate])]
+        own = [] if candidate.kind is SettingKind.DEFAULT else [self._key_of([candidate])]
         return [candidate.prepared.key, self._reference.key, *own]
 
     def _key_of(self, of: Sequence[Candidate]) -> str:
