@@ -35,7 +35,7 @@ from tuner.study.storage import create_or_continue, open_storage
 from tuner.study.surrogate import PriorMean
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 
 BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
 

@@ -44,7 +44,7 @@ from tuner.stats.noise import PRIOR_NOISE
 from tuner.stats.tail import LimitStatus
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

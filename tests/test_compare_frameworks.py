@@ -49,7 +49,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.moderation import half_widths
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
 CPU = devices.find("cpu")

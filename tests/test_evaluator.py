@@ -39,7 +39,7 @@ from tuner.study.race import RaceDecision, RacePlan, decide
 from tuner.study.surrogate import fit, noise_of
 from tuner.study.trials import Trial
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

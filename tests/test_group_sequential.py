@@ -48,7 +48,7 @@ from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
 from tuner.trial.outcome import Slice, Status
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 

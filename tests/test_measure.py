@@ -27,7 +27,7 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)

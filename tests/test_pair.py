@@ -20,7 +20,7 @@ from tuner.space.setting import Setting
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)

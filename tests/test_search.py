@@ -47,7 +47,7 @@ from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.storage import check_storage, create_or_continue, find, open_storage
 from tuner.trial.outcome import Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

@@ -36,7 +36,7 @@ from tuner.study.record import Record, trials_of
 from tuner.study.storage import open_storage
 from tuner.study.surrogate import PriorMean
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 

@@ -35,7 +35,7 @@ from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.trial.outcome import Slice
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.slow

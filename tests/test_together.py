@@ -18,7 +18,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 
 RATES = {"reference": 20.0, "fast": 22.0, "slow": 15.0}
 

@@ -50,7 +50,7 @@ from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
+from tests.scripted_launcher import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")
 N_NULL, N_POWER, N_PAIRS, N_RACES = 2000, 500, 400, 24
