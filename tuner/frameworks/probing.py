@@ -29,7 +29,7 @@ _LOCATE_TIMEOUT_S = 30.0
 class ProbedPackage:
     """A framework as an interpreter may have it: its `title`, the `package` that is imported, and what installs it.
 
-    `folder` is its child code, which has a module `probe`.
+    `folder` is its child code, which has a module `probe` with a function `describe` (`tuner.child.probe`).
     """
 
     title: str
@@ -72,7 +72,7 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
     Raises BadInputError where there is no such interpreter, or where it has no such framework.
     """
     try:
-        locating = [str(python), *boot_arguments(CHILD, "locate"), subject.package]
+        locating = [str(python), *boot_arguments(CHILD, "probe"), "locate", subject.package]
         done = captured(locating, env=env, timeout_s=_LOCATE_TIMEOUT_S)
     except FileNotFoundError as error:
         raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
@@ -106,20 +106,17 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
 
 
 def run_probe(
-    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, module: str = "probe"
+    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, function: str = "describe"
 ) -> tuple[dict[str, Any], str]:
-    """Return what a module of a framework's child code found, following a plan, and what it printed.
+    """Return what a function of a framework's module `probe` found, following a plan, and what it printed.
 
     Raises BadInputError where the framework does not work there.
     """
     with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
         out = Path(folder) / "facts.json"
         try:
-            done = captured(
-                [str(python), *boot_arguments(subject.folder, module), str(out), str(os.getpid()), json.dumps(plan)],
-                env=env,
-                timeout_s=_PROBE_TIMEOUT_S,
-            )
+            looking = [*boot_arguments(CHILD, "probe"), function, str(subject.folder), str(out), str(os.getpid())]
+            done = captured([str(python), *looking, json.dumps(plan)], env=env, timeout_s=_PROBE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TunerError(
                 f"{subject.title} of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",

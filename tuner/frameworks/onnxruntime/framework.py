@@ -106,14 +106,14 @@ def _seen_gpu(python: Path, env: Mapping[str, str], build: OnnxRuntimeBuild) -> 
     """
     if CUDA_PROVIDER not in build.providers:
         raise _none("it was built without CUDA", _INSTALL)
-    facts, _ = probing.run_probe(python, env, SUBJECT, {}, module="devices")
+    facts, _ = probing.run_probe(python, env, SUBJECT, {}, function="devices")
     if CUDA_PROVIDER not in facts["providers"]:
         raise why_no_gpu(facts)
     return (CUDA_PROVIDER,)
 
 
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
-    """Return why no GPU is used, from what the target interpreter told (`child.devices`)."""
+    """Return why no GPU is used, from what the target interpreter told (`child.probe.devices`)."""
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
     needs = _NEEDS.search(facts["log"])
     if missing:

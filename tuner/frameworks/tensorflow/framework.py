@@ -135,14 +135,14 @@ def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild, mak
     """
     if maker == NVIDIA and build.cuda is None:
         raise _without_cuda()
-    facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, module="devices")
+    facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, function="devices")
     if not facts["gpus"]:
         raise why_no_gpu(facts) if maker == NVIDIA else _none(f"this build finds none of {maker}'s", _SEE_LOG)
     return tuple(facts["gpus"])
 
 
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
-    """Return why no GPU is seen, from what the target interpreter told (`child.devices`)."""
+    """Return why no GPU is seen, from what the target interpreter told (`child.probe.devices`)."""
     if not facts["is_cuda_build"]:
         return _without_cuda()
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))

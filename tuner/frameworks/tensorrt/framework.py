@@ -123,7 +123,7 @@ class TensorRt(ConvertedFramework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return that its builder starts on the GPU; raises BadInputError in TensorRT's words where it does not."""
-        facts, _ = probing.run_probe(python, env, _SUBJECT, {}, module="devices")
+        facts, _ = probing.run_probe(python, env, _SUBJECT, {}, function="devices")
         if not facts["works"]:
             reason = (facts["log"] or ["it gives no reason"])[-1]
             raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with what nvidia-smi says of the driver")
