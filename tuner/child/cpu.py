@@ -1,4 +1,4 @@
-"""The CPU in the target interpreter; see `device`."""
+"""The CPU in the target interpreter; see `adapter.Device`."""
 
 from __future__ import annotations
 

@@ -26,10 +26,9 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
 
-from . import adapter, arrivals, blame, callers, device, effective, inputs, own_settings
-from .adapter import Adapter
+from . import adapter, arrivals, blame, callers, effective, inputs, own_settings
+from .adapter import Adapter, Device
 from .callers import CLOCK, Callers
-from .device import Device
 from .outputs import (
     InvalidOutputError,
     agree,
@@ -259,7 +258,7 @@ def failure(
 
 def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    worker_device = device.load_device(spec["device"])
+    worker_device = adapter.load_device(spec["device"])
     workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
     model: Any = workload.model  # not every one can tell of its operators or its timeline
     together, first, check = workload.prepare(spec["batch_size"])
@@ -348,7 +347,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if spec.get("cpus"):
             keep_to(spec["cpus"])
         if "framework" in spec:
-            out_of_memory = adapter.load_adapter(spec["framework"]).OUT_OF_MEMORY
+            out_of_memory = getattr(adapter.load_adapter(spec["framework"]), "OUT_OF_MEMORY", ())
         if spec["do"] == "export":
             own_settings.export(spec, adapter.load_adapter(spec["framework"]))
             send({"report": "exported"})

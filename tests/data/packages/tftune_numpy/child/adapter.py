@@ -2,7 +2,6 @@
 
 from tftune.child import effective, inputs
 
-OUT_OF_MEMORY = ()
 
 
 def load():
@@ -10,11 +9,6 @@ def load():
     import numpy
 
     return numpy
-
-
-def refusal():
-    """Return why its processes cannot be forked."""
-    return "OpenBLAS starts its threads while NumPy is imported"
 
 
 def export(spec):
