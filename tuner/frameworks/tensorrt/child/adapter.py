@@ -10,7 +10,7 @@ from ....child import inputs
 from ....child.adapter import ArrayModel, Step
 from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 from ....devices.nvidia.child import gpu
-from ...onnxruntime.child import converting
+from ...onnxruntime.child import exporter
 from . import engine
 
 MODEL = "model.onnx"
@@ -28,7 +28,7 @@ def export(spec: Report) -> None:
     """Write the model, what its inputs are and the graph of one item's call, null where that is not known."""
     path = os.path.join(spec["folder"], MODEL)
     if "from" in spec:
-        converting.convert(spec, path)
+        exporter.convert(spec, path)
         copy_described(spec)
         return
     os.symlink(spec["workload"], path)  # its weights may lie in files beside it
