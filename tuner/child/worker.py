@@ -26,7 +26,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
 
-from . import adapter, arrivals, blame, callers, effective, inputs, own_settings
+from . import adapter, arrivals, blame, callers, cpu, effective, inputs, own_settings
 from .adapter import Adapter, Device
 from .callers import CLOCK, Callers
 from .outputs import (
@@ -233,7 +233,7 @@ def failure(
     if any(code in error_text for code in (*OUT_OF_MEMORY_CODES, *codes)):
         kinds[name] = "oom"
     message = inputs.shortened(error_text, MAX_MESSAGE)
-    if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
+    if not isinstance(error, (inputs.WorkloadError, cpu.CpusLostError)):
         message = "%s: %s" % (name, message)
     reason, advice = "", getattr(error, "advice", "") or blame.advice(error, os.path.dirname(workload))
     if not advice and kinds.get(name) != "oom":
@@ -285,7 +285,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
                 of_sizes = {size: of[0] for size, of in by_size.items() if size in command["load"]["sizes"]}
                 report = arrivals.under_load(of_sizes, worker_device.wait, command["load"])
             send({"report": "timed"})
-            check_cpus(mask)
+            cpu.check_cpus(mask)
             for size, outputs in report.pop("outputs", {}).items():
                 by_size[size][2](outputs)
             send(dict(report, report="load", memory_bytes=workload.memory_bytes()))
@@ -297,41 +297,12 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})
-            check_cpus(mask)
+            cpu.check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
             report = dict(callers.report_of(timed), report="slice", memory_bytes=workload.memory_bytes())
             moved = workload.state_if_moved()
             send(report if moved is None else dict(report, effective=moved))
-
-
-class CpusLostError(Exception):
-    """The CPUs that this process may use are not those that it is to use."""
-
-
-def keep_to(cpus: str) -> None:
-    """Let this process run on the CPUs of a list such as 0-3,8 only, as `taskset -c` does; raises CpusLostError."""
-    ends = [[int(end) for end in part.split("-")] for part in cpus.split(",")]
-    wanted = {cpu for end in ends for cpu in range(end[0], end[-1] + 1)}
-    try:
-        os.sched_setaffinity(0, wanted)
-    except OSError:  # none of them is in the cpuset any more
-        raise CpusLostError("CPUs %s cannot be used any more: a cpuset has taken them away" % cpus) from None
-    check_cpus(wanted)
-
-
-def check_cpus(wanted: set[int]) -> None:
-    """Raise CpusLostError where this process may no longer run on the CPUs that it began with.
-
-    The kernel moves it elsewhere without a word when a cpuset becomes smaller, and its figures mean nothing then.
-    """
-    allowed = os.sched_getaffinity(0)
-    if allowed != wanted:
-        lost, here = (",".join(map(str, sorted(cpus))) for cpus in (wanted - allowed, allowed))
-        raise CpusLostError(
-            "the CPUs of the process changed while it ran: %s; a cpuset or the workload itself did that"
-            % ("lost %s" % lost if lost else "now %s" % here)
-        )
 
 
 def run(command_fd: int, report_fd: int, spec: Report) -> None:
@@ -345,7 +316,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
     out_of_memory: Iterable[str] = ()
     try:
         if spec.get("cpus"):
-            keep_to(spec["cpus"])
+            cpu.keep_to(spec["cpus"])
         if "framework" in spec:
             out_of_memory = getattr(adapter.load_adapter(spec["framework"]), "OUT_OF_MEMORY", ())
         if spec["do"] == "export":
