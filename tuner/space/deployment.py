@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tuner.devices import registry as devices
@@ -142,25 +142,10 @@ class Deployment:
 
         Studies before schema 2 had variables of ours for the batch size and the CPUs among the others.
         """
-        env = dict(data["env"])
+        env, known = dict(data["env"]), {each.name: data[each.name] for each in fields(cls) if each.name in data}
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
-        arguments = dict(data.get("arguments", {} if batch_size is None else {"batch_size": int(batch_size)}))
-        options = dict(data.get("options", {}))
-        return cls(
-            env=env,
-            options=options,
-            arguments=arguments,
-            cpus=data.get("cpus", cpus),
-            processes=data.get("processes", 1),
-            cpu_sets=tuple(data.get("cpu_sets", ())),
-            streams=data.get("streams", 1),
-            shared_batch=data.get("shared_batch", 0),
-            name=data.get("name", ""),
-            share=data.get("share", 0),
-            members=tuple(cls.from_dict(each) for each in data.get("members", ())),
-            gpu=data.get("gpu"),
-            device=data.get("device", GPU),
-            inherited=tuple(data.get("inherited", ())),
-            measured_cpus=data.get("measured_cpus"),
-            framework=data.get("framework", ""),
-        )
+        arguments = {} if batch_size is None else {"batch_size": int(batch_size)}
+        for name in ("cpu_sets", "inherited"):
+            known[name] = tuple(data.get(name, ()))
+        members = tuple(cls.from_dict(each) for each in data.get("members", ()))
+        return cls(**{"arguments": arguments, "cpus": cpus, **known, "env": env, "members": members})
