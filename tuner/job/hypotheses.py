@@ -15,7 +15,7 @@ from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.predictor import Predictor
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.hypothesis import HypothesesResult, hypotheses
 from tuner.rules.learn import LearnPlan

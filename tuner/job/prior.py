@@ -16,7 +16,7 @@ from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.model.profile import Traced
 from tuner.study.lattice import thinned
 from tuner.trial.forking import ForkLauncher
