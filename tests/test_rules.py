@@ -25,7 +25,7 @@ from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
 from tuner.rules.kind import Kind, SituationKind, StratumClass
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
-from tuner.rules.policy import Policy, do_no_harm_policy
+from tuner.rules.distil import Policy, do_no_harm_policy
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
 from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
 from tuner.rules.situation import FEATURES, Situation, of_study

@@ -1,7 +1,7 @@
 """Proof: the rules that the other workloads, machines or shapes would have given, on those that were left out.
 
 Beside the rules, followed everywhere, stands the policy: the same rules with the step that does no harm
-(`tuner.rules.policy`), learned from the others too. It is what `tftune recommend` follows.
+(`tuner.rules.distil`), learned from the others too. It is what `tftune recommend` follows.
 
 Every figure is a geometric mean over workloads of rates relative to the best setting found in the study, at the
 workload's own batch size where rules on threads are looked at, at any where those on batches are; beside them stand
