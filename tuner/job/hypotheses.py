@@ -19,7 +19,7 @@ from tuner.model.prediction import PredictedRatio
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.hypothesis import HypothesesResult, hypotheses
 from tuner.rules.learn import LearnPlan
-from tuner.rules.simulated import Predict, Simulated, simulated_study
+from tuner.rules.hypothesis import Predict, Simulated, simulated_study
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
 
