@@ -46,7 +46,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import Code, condition_warnings
 from tuner.report.emit import Format, Ways, emit
-from tuner.rules.kind import Kind, SituationKind
+from tuner.rules.strata import SituationKind, Stratum
 from tuner.rules.recipe import Recipe, speaks_of, thread_recipes
 from tuner.rules.strata import Gain, advice_by_stratum
 from tuner.space.deployment import Deployment
@@ -364,7 +364,7 @@ def test_rules_of_a_gpu_speak_of_its_knobs_and_those_of_a_cpu_do_not() -> None:
 
 
 def test_what_gains_on_one_gpu_is_not_advised_on_another() -> None:
-    kind = Kind(shape="8 cores", pool=EIGEN, onednn=True, quota=False, gpu="NVIDIA Fake 100")
+    kind = Stratum(shape="8 cores", pool=EIGEN, onednn=True, quota=False, gpu="NVIDIA Fake 100")
     gains = [
         Gain(
             situation=SituationKind(workload=f"w{i}", mode="inference", **structs.asdict(kind)), log_ratio=0.1 + i / 1e3

@@ -25,7 +25,7 @@ from tuner.result.recommendation import (
 from tuner.result.study import applied
 from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
 from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
-from tuner.rules.kind import SituationKind
+from tuner.rules.strata import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet, recipe_words
 from tuner.rules.situation import Situation, of_study

@@ -12,7 +12,7 @@ from tuner.quantity import percent, plural
 from tuner.report.layout import left_out_text, table
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import Evidence
-from tuner.rules.kind import StratumClass
+from tuner.rules.strata import StratumClass
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import BATCH, FRAMEWORK, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet

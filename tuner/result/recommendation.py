@@ -13,7 +13,7 @@ from tuner.result.study import Applied
 from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision
 from tuner.rules.average import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.kind import Kind
+from tuner.rules.strata import Stratum
 from tuner.rules.recipe import FRAMEWORK
 from tuner.rules.situation import FEATURE
 from tuner.rules.strata import StratumEvidence
@@ -54,7 +54,7 @@ class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
     high: float | None
     n_workloads: Count
     prediction_interval: tuple[float, float] | None
-    kind: Kind | None
+    kind: Stratum | None
 
 
 class FollowedRule(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def ratio_of(mean: Ratio | None) -> str:
     return "—" if mean is None else ratio_text(mean.ratio, mean.low, mean.high)
 
 
-def kind_text(kind: Kind) -> str:
+def kind_text(kind: Stratum) -> str:
     """Return a kind of machine and build in words."""
     off = "" if kind.onednn else f" {FEATURE['onednn'].words[1]}"
     shape = kind.shape or f"any number of cores{', a quota' if kind.quota else ''}"

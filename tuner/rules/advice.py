@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.kind import SituationKind
+from tuner.rules.strata import SituationKind
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import Rule
 from tuner.rules.situation import Situation

@@ -20,7 +20,7 @@ from msgspec import structs
 from tuner.rules.average import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
-from tuner.rules.kind import StratumClass
+from tuner.rules.strata import StratumClass
 from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
 from tuner.rules.recipe import FRAMEWORK, Recipe

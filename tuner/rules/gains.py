@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.kind import SituationKind, StratumClass
+from tuner.rules.strata import SituationKind, StratumClass
 from tuner.rules.strata import Expected, grouped
 from tuner.space.setting import Setting
 

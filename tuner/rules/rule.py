@@ -18,7 +18,7 @@ from tuner.machine.host import Machine
 from tuner.rules.average import Count
 from tuner.rules.condition import Condition, Literal
 from tuner.rules.gains import Evidence
-from tuner.rules.kind import SituationKind, StratumClass
+from tuner.rules.strata import SituationKind, StratumClass
 from tuner.rules.proof import Proof
 from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, TERMS, THREADS, Recipe
 from tuner.rules.situation import FEATURE, FEATURES, Situation
