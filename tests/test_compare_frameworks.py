@@ -42,7 +42,7 @@ from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Round
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.result.frameworks import Kind, TunedResult
-from tuner.space.batches import parse_sizes
+from tuner.space.groups import parse_sizes
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
