@@ -29,7 +29,7 @@ from tuner.machine.topology import Cache
 from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.paths import FILE_URL
-from tuner.rules.condition import Literal
+from tuner.rules.situation import Literal
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Situation

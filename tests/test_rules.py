@@ -19,7 +19,7 @@ from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attrib
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
 from tuner.rules.average import over_workloads, prediction_interval
-from tuner.rules.condition import Condition, Literal, roundest, thresholds
+from tuner.rules.situation import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss

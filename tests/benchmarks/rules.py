@@ -22,7 +22,7 @@ from tests.benchmarks.figures import Figure
 from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
 from tuner.job.rulebook import make as distil_storage
 from tuner.job.selection import Selection
-from tuner.rules.condition import thresholds
+from tuner.rules.situation import thresholds
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe

@@ -27,7 +27,7 @@ from tuner.machine.host import Machine, host_of
 from tuner.model.configuration import EXECUTOR
 from tuner.model.graph import Features
 from tuner.rules.average import over_workloads
-from tuner.rules.condition import Condition
+from tuner.rules.situation import Condition
 from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply, by_width
 from tuner.rules.learn import LearnPlan
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, ONEDNN, TERMS, THREADS, Recipe, acts_on, speaks_of, thread_recipes

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.rules.condition import Condition, Literal, thresholds
+from tuner.rules.situation import Condition, Literal, thresholds
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
