@@ -16,7 +16,7 @@ from tuner.frameworks import framework, probing
 from tuner.frameworks.step import StepParts
 from tuner.frameworks.tensorflow import affinity, auditing, build, timeline
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, INTEL, WIDTH_GUIDES, threads_on
-from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, has_onednn, is_off_by_default, pool
+from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
@@ -26,6 +26,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.space import Canonicalize, Space
+from tuner.space.term import EIGEN, OPENMP
 from tuner.space.values import Value
 from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
@@ -265,11 +266,12 @@ class TensorFlow(framework.Framework):
 
     def pool(self, build: Mapping[str, Any]) -> str:
         """Return which threads oneDNN's operators run on, and with them all that are of any size."""
-        return pool(build.get("onednn_runtime"))
+        return OPENMP if build.get("onednn_runtime") == "openmp" else EIGEN
 
     def has_onednn(self, build: Mapping[str, Any]) -> bool:
         """Return whether operators are handed to oneDNN."""
-        return has_onednn(build["onednn_runtime"], build.get("onednn_enabled"))
+        enabled = build.get("onednn_enabled")
+        return build["onednn_runtime"] is not None if enabled is None else bool(enabled)
 
     def steps_of(self, told: Mapping[str, Any], *, on_gpu: bool) -> list[list[StepParts]]:
         """Return where the time of each step goes, by block, of what TensorFlow's profiler tells of them."""
