@@ -19,11 +19,9 @@ _DEVICES: Plugins[Device] = Plugins(
     has=("name", "check"),
     short={"cuda": "gpu"},
 )
+names = _DEVICES.names
+"""Return the names of all devices, the default first."""
 
-
-def names() -> list[str]:
-    """Return the names of all devices, the default first."""
-    return _DEVICES.names()
 
 
 def all_devices() -> Iterator[Device]:
