@@ -86,20 +86,6 @@ _NEEDS = re.compile(r"Require (cuDNN [^,]+(?:,| and) CUDA [\d*]+(?:\.[\d*]+)*)")
 _INSTALL = "install onnxruntime-gpu there in place of onnxruntime"
 
 
-def _seen_gpu(python: Path, env: Mapping[str, str], build: OnnxRuntimeBuild) -> tuple[str, ...]:
-    """Return what the ONNX Runtime of an interpreter calls the GPU that it can use in an environment.
-
-    Without one it falls back to the CPU, and says why in its log alone.
-    Raises BadInputError that explains why it cannot.
-    """
-    if CUDA_PROVIDER not in build.providers:
-        raise _none("it was built without CUDA", _INSTALL)
-    facts, _ = probing.run_probe(python, env, SUBJECT, {}, function="devices")
-    if CUDA_PROVIDER not in facts["providers"]:
-        raise why_no_gpu(facts)
-    return (CUDA_PROVIDER,)
-
-
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
     """Return why no GPU is used, from what the target interpreter told (`child.probe.devices`)."""
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
@@ -161,8 +147,18 @@ class OnnxRuntime(ConvertedFramework):
     def seen_devices(
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
-        """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
-        return _seen_gpu(python, env, cast("OnnxRuntimeBuild", build)) if device.kind == "gpu" else ()
+        """Return what it calls the GPU that it can use; raises BadInputError that explains why it cannot.
+
+        Without one it falls back to the CPU, and says why in its log alone.
+        """
+        if device.kind != "gpu":
+            return ()
+        if CUDA_PROVIDER not in cast("OnnxRuntimeBuild", build).providers:
+            raise _none("it was built without CUDA", _INSTALL)
+        facts, _ = probing.run_probe(python, env, SUBJECT, {}, function="devices")
+        if CUDA_PROVIDER not in facts["providers"]:
+            raise why_no_gpu(facts)
+        return (CUDA_PROVIDER,)
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return, as far as they are new points of the space: sleeping threads, two pools, and one thread."""

@@ -129,18 +129,6 @@ _SEE_LOG = "see the log of: python -c 'import tensorflow as tf; tf.config.list_p
 _CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
 
 
-def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild, maker: str) -> tuple[str, ...]:
-    """Return the names of the GPUs of a maker that the TensorFlow of an interpreter sees in an environment.
-
-    Raises BadInputError that explains why there is none.
-    """
-    if maker == NVIDIA and build.cuda is None:
-        raise _without_cuda()
-    facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, function="devices")
-    if not facts["gpus"]:
-        raise why_no_gpu(facts) if maker == NVIDIA else _none(f"this build finds none of {maker}'s", _SEE_LOG)
-    return tuple(facts["gpus"])
-
 
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
     """Return why no GPU is seen, from what the target interpreter told (`child.probe.devices`)."""
@@ -305,7 +293,15 @@ class TensorFlow(framework.Framework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return the GPUs that TensorFlow sees; raises BadInputError that explains why there is none."""
-        return _seen_gpus(python, env, _own(build), device.maker) if device.kind == "gpu" else ()
+        if device.kind != "gpu":
+            return ()
+        if device.maker == NVIDIA and _own(build).cuda is None:
+            raise _without_cuda()
+        facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, function="devices")
+        if not facts["gpus"]:
+            is_nvidia = device.maker == NVIDIA
+            raise why_no_gpu(facts) if is_nvidia else _none(f"this build finds none of {device.maker}'s", _SEE_LOG)
+        return tuple(facts["gpus"])
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""
