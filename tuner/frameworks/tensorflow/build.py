@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -142,26 +141,19 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
     is no such interpreter, it has no TensorFlow, or its TensorFlow does not import.
     """
-    place = probing.locate(python, env, SUBJECT)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
-    cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
-    plan = experiment.plan(experiments, cpus)
-    settings = keras_settings(env)
-    looks = [plan, settings, Path(__file__).read_text(encoding="utf-8"), probing.sources(CHILD)]
-    memory = probing.ProbeCache([place, switches, flags, cpus, looks])
-    cached = memory.load()
-    with contextlib.suppress(TypeError):  # a file that was damaged has other names
-        if cached is not None:
-            return TensorFlowBuild(**cached)
-    facts, verbose_output = probing.run_probe(
-        python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, SUBJECT, plan
+    cpus, flags, settings = sorted(os.sched_getaffinity(0)), probing.cpu_flags(), keras_settings(env)
+    facts = probing.remembered_facts(
+        python,
+        env,
+        SUBJECT,
+        switches=_SWITCHES,
+        looks=[flags, cpus, settings],
+        plan=experiment.plan(experiments, cpus),
+        verbose={"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
     )
     facts["keras"] = " ".join([facts["keras"], *settings])
-    build = describe(facts, read_onednn(verbose_output), switches=env, flags=flags)
-    if build.refused is None:  # what a passing circumstance hid must not stay hidden
-        memory.save(asdict(build))
-    return build
+    return describe(facts, read_onednn(facts.pop("printed")), switches=env, flags=flags)
 
 
 def keras_settings(env: Mapping[str, str]) -> list[str]:
