@@ -18,7 +18,7 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.rules.average import over_workloads, prediction_interval
+from tuner.rules.strata import over_workloads, prediction_interval
 from tuner.rules.situation import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
 from tuner.rules.evidence import StudyEvidence, apply

@@ -11,7 +11,7 @@ from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
 from tuner.result.study import Applied
 from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision
-from tuner.rules.average import Count, Ratio
+from tuner.rules.strata import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.strata import Stratum
 from tuner.rules.recipe import FRAMEWORK

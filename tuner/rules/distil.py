@@ -17,7 +17,7 @@ from functools import cache
 
 from msgspec import structs
 
-from tuner.rules.average import Ratio, over_workloads, prediction_interval
+from tuner.rules.strata import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
 from tuner.rules.strata import StratumClass

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tuner.rules.average import Count, Ratio, over_workloads
+from tuner.rules.strata import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.strata import SituationKind, StratumClass
 from tuner.rules.strata import Expected, grouped

@@ -26,7 +26,7 @@ from tuner.frameworks.framework import Build
 from tuner.machine.host import Machine, host_of
 from tuner.model.configuration import EXECUTOR
 from tuner.model.graph import Features
-from tuner.rules.average import over_workloads
+from tuner.rules.strata import over_workloads
 from tuner.rules.situation import Condition
 from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply, by_width
 from tuner.rules.learn import LearnPlan

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tuner.rules.average import Count, Ratio, over_workloads
+from tuner.rules.strata import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, is_tied_with_best, loss
 from tuner.rules.strata import SituationKind, StratumClass

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.rules.average import Count
+from tuner.rules.strata import Count
 from tuner.rules.situation import Condition, Literal
 from tuner.rules.gains import Evidence
 from tuner.rules.strata import SituationKind, StratumClass
