@@ -37,7 +37,7 @@ from tuner.report.emit import Format, emit
 from tuner.result.comparison import ComparisonResult, SideResult
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult
-from tuner.rules.advice import AdviceReason, counter_example, decide
+from tuner.rules.rule import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.gains import CounterExample
 from tuner.rules.strata import Stratum, SituationKind

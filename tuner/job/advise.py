@@ -23,7 +23,7 @@ from tuner.result.recommendation import (
     sentence,
 )
 from tuner.result.study import applied
-from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
+from tuner.rules.rule import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
 from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
 from tuner.rules.strata import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, THREADS

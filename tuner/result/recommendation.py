@@ -10,7 +10,7 @@ from tuner.model.graph import Features
 from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
 from tuner.result.study import Applied
-from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision
+from tuner.rules.rule import AdviceCode, AdviceReason, RuleDecision
 from tuner.rules.strata import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.strata import Stratum
