@@ -22,11 +22,12 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import traceback
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence
 
-from . import adapter, arrivals, blame, callers, cpu, effective, inputs, own_settings
+from . import adapter, arrivals, blame, callers, cpu, effective, inputs
 from .adapter import Adapter, Device
 from .callers import CLOCK, Callers
 from .outputs import (
@@ -54,6 +55,7 @@ WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 ONE_STEP_S = 1e-9  # of a slice of one step
+OWN_SETTINGS = "own_settings.json"  # beside an exported model: what the workload's own code has set meanwhile
 
 # What XLA and C++ call it, in exceptions that have no name for it; a device's libraries have codes of their own.
 OUT_OF_MEMORY_CODES = ("RESOURCE_EXHAUSTED", "std::bad_alloc")
@@ -305,6 +307,26 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             send(report if moved is None else dict(report, effective=moved))
 
 
+def export(spec: Report, framework: Adapter) -> None:
+    """Export a workload, and write what its code has set meanwhile; of one that is made from another, what that has."""
+    made_from = os.path.join(spec.get("from", ""), OWN_SETTINGS)
+    if os.path.exists(made_from):
+        framework.export(spec)
+        shutil.copy(made_from, spec["folder"])
+        return
+    has_code = spec["kind"] == "python"
+    if has_code:
+        framework.load()  # what that sets is not the workload's
+    before = effective.variables()
+    framework.export(spec)
+    variables = effective.changed_variables(before) if has_code else {}
+    threads: Dict[str, int] = getattr(framework, "own_threads", dict)() if has_code else {}
+    with open(os.path.join(spec["folder"], OWN_SETTINGS), "w", encoding="utf-8") as file:
+        constants = inputs.CONSTANTS.get(spec["workload"], {})
+        notes: List[List[str]] = getattr(framework, "own_notes", list)()
+        json.dump({"variables": variables, "threads": threads, "constants": constants, "notes": notes}, file)
+
+
 def run(command_fd: int, report_fd: int, spec: Report) -> None:
     """Do what `spec` asks for, and end the process."""
     commands = os.fdopen(command_fd, "r")
@@ -320,7 +342,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if "framework" in spec:
             out_of_memory = getattr(adapter.load_adapter(spec["framework"]), "OUT_OF_MEMORY", ())
         if spec["do"] == "export":
-            own_settings.export(spec, adapter.load_adapter(spec["framework"]))
+            export(spec, adapter.load_adapter(spec["framework"]))
             send({"report": "exported"})
         else:
             serve(spec, commands, send)
