@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.frameworks.step import Part
+from tuner.frameworks.framework import Part
 from tuner.model.overhead import HIDDEN
 from tuner.quantity import ms_text, percent, ratio_text
 from tuner.report.chart import PALETTE, empty_panels, svg_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tuner.frameworks.step import Part
+from tuner.frameworks.framework import Part
 from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
 from tuner.model.overhead import HIDDEN, Row, hiding_batch

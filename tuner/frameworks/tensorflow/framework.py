@@ -13,7 +13,7 @@ from tuner.devices.device import Device
 from tuner.devices.nvidia.device import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
-from tuner.frameworks.step import StepParts
+from tuner.frameworks.framework import StepParts
 from tuner.frameworks.tensorflow import affinity, auditing, build, timeline
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, INTEL, WIDTH_GUIDES, threads_on
 from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, is_off_by_default
