@@ -37,7 +37,7 @@ from tuner.devices.gpu import (
     Throttle,
     device_conditions,
 )
-from tuner.devices.nvidia.device import NvidiaGpu, throttles
+from tuner.devices.nvidia import NvidiaGpu, throttles
 from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK, why_no_gpu

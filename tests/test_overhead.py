@@ -19,7 +19,7 @@ from rich.console import Console
 
 from tests.command_line import ROOT, tftune
 from tuner.devices.cpu import DEVICE as CPU
-from tuner.devices.nvidia.device import NvidiaGpu
+from tuner.devices.nvidia import NvidiaGpu
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Part
 from tuner.frameworks.tensorflow.child.operators import union

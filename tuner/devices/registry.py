@@ -15,7 +15,7 @@ DEFAULT = "cpu"
 _DEVICES: Plugins[Device] = Plugins(
     "device",
     group="tftune.devices",
-    shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.nvidia.device:DEVICE"},
+    shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.nvidia:DEVICE"},
     has=("name", "check"),
     short={"cuda": "gpu"},
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.devices.device import Device
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework

@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import convert
 
 from tuner.devices.device import Device
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.framework import StepParts

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.frameworks.tensorflow import affinity, auditing
 from tuner.frameworks.tensorflow.build import (
     INTER_OP,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.devices.device import Device
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework

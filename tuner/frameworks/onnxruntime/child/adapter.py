@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ....child import fork, inputs
 from ....child.adapter import ArrayModel, Step
-from ....devices.nvidia.child import gpu
+from ....devices.child import nvidia
 from . import exporter, session
 
 N_THREADS = 3
@@ -82,7 +82,7 @@ class Model(ArrayModel):
 
     def state(self, log: str) -> Report:
         """Return the options that the session tells, and whether TF32 may be used."""
-        return {"options": session.reported_options(self.session), "tf32": gpu.tf32_is_allowed()}
+        return {"options": session.reported_options(self.session), "tf32": nvidia.tf32_is_allowed()}
 
 
 def bound_on_gpu(made: Any, feed: Report, names: "List[str]") -> Step:

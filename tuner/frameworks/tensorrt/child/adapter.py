@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ....child import inputs
 from ....child.adapter import ArrayModel, Step
 from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
-from ....devices.nvidia.child import gpu
+from ....devices.child import nvidia
 from ...onnxruntime.child import exporter
 from . import engine
 
@@ -92,4 +92,4 @@ class Model(ArrayModel):
 
     def state(self, log: str) -> Report:
         """Return whether TF32 may be used: of its options an engine tells none."""
-        return {"tf32": gpu.tf32_is_allowed()}
+        return {"tf32": nvidia.tf32_is_allowed()}

@@ -176,7 +176,7 @@ NVML = Nvml()
 class NvidiaGpu(Gpu):
     """A GPU, or a MIG slice."""
 
-    child = Path(__file__).parent / "child/gpu.py"
+    child = Path(__file__).parent / "child/nvidia.py"
     timing_prefixes = (
         "CUDA_LAUNCH_",
         "CUDA_MODULE_",
