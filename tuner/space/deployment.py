@@ -136,10 +136,10 @@ class Deployment:
 
         Studies before schema 2 had variables of ours for the batch size and the CPUs among the others.
         """
-        env, known = dict(data["env"]), {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        env = dict(data["env"])
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
-        arguments = {} if batch_size is None else {"batch_size": int(batch_size)}
+        known: dict[str, Any] = {"arguments": {} if batch_size is None else {"batch_size": int(batch_size)}, "cpus": cpus}
+        known |= {each.name: data[each.name] for each in fields(cls) if each.name in data} | {"env": env}
         for name in ("cpu_sets", "inherited"):
-            known[name] = tuple(data.get(name, ()))
-        members = tuple(cls.from_dict(each) for each in data.get("members", ()))
-        return cls(**{"arguments": arguments, "cpus": cpus, **known, "env": env, "members": members})
+            known[name] = tuple(known.get(name, ()))
+        return cls(**known | {"members": tuple(cls.from_dict(each) for each in data.get("members", ()))})
