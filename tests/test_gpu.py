@@ -46,9 +46,8 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import Code, condition_warnings
 from tuner.report.emit import Format, Ways, emit
-from tuner.rules.strata import SituationKind, Stratum
 from tuner.rules.recipe import Recipe, speaks_of, thread_recipes
-from tuner.rules.strata import Gain, advice_by_stratum
+from tuner.rules.strata import Gain, SituationKind, Stratum, advice_by_stratum
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve

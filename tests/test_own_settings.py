@@ -93,9 +93,7 @@ def test_every_way_to_change_a_variable_is_seen(tmp_path: Path, monkeypatch: pyt
     for name in ("TFTUNE_TEST_UNSET", "TFTUNE_TEST_GONE", "TFTUNE_TEST_SET", "TFTUNE_TEST_KEPT"):
         monkeypatch.setenv(name, "0")
     try:
-        worker.export(
-            {"kind": "python", "folder": str(tmp_path), "workload": "mine.py"}, cast("Adapter", Exporter())
-        )
+        worker.export({"kind": "python", "folder": str(tmp_path), "workload": "mine.py"}, cast("Adapter", Exporter()))
     finally:
         for name in ("TFTUNE_TEST_OWN", "TFTUNE_TEST_PUT"):
             os.unsetenv(name)

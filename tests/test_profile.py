@@ -29,8 +29,7 @@ from tuner.job.profile import thread_counts, trace
 from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
 from tuner.job.tracing import trace_quickly, trace_sizes
-from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
-from tuner.model.profile import Scaling, fit
+from tuner.model.profile import Bound, Profile, Roof, Scaling, Traced, bound, fit, is_worth_more, plain, profile
 from tuner.report.profile import as_csv, rendered, roofline
 from tuner.result.profile import ProfileResult, describe_profile
 from tuner.space.deployment import Deployment

@@ -18,18 +18,22 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.rules.strata import over_workloads, prediction_interval
-from tuner.rules.situation import Condition, Literal, roundest, thresholds
-from tuner.rules.distil import coverage, distil
+from tuner.rules.distil import Policy, coverage, distil, do_no_harm_policy
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
-from tuner.rules.strata import Stratum, SituationKind, StratumClass
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
-from tuner.rules.distil import Policy, do_no_harm_policy
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
 from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
-from tuner.rules.situation import FEATURES, Situation, of_study
-from tuner.rules.strata import Gain, advice_by_stratum
+from tuner.rules.situation import FEATURES, Condition, Literal, Situation, of_study, roundest, thresholds
+from tuner.rules.strata import (
+    Gain,
+    SituationKind,
+    Stratum,
+    StratumClass,
+    advice_by_stratum,
+    over_workloads,
+    prediction_interval,
+)
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.space.term import EIGEN, OPENMP

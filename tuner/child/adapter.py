@@ -1,7 +1,7 @@
 """What is asked of a framework and of a device in the target interpreter: modules whose places a spec names.
 
-Of a framework it is the module `adapter` in a folder: an `Adapter`, and its `Model` a `Model`. Of a device it is a file,
-a `Device`. Nothing else of either is known here.
+Of a framework it is the module `adapter` in a folder: an `Adapter`, and its `Model` a `Model`. Of a device it is a
+file, a `Device`. Nothing else of either is known here.
 """
 
 from __future__ import annotations

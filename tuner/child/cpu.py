@@ -1,4 +1,4 @@
-"""The CPU in the target interpreter: what it computes is there at once (`adapter.Device`), and which CPUs a process has.
+"""The CPU in the target interpreter: what it computes is there at once (`adapter.Device`); which CPUs a process has.
 
     cpu LIBRARY N_THREADS [CPUS]
 

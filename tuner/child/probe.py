@@ -1,9 +1,9 @@
 """Look at a framework in this interpreter: where its package is, or what its child code finds of it.
 
-    probe locate PACKAGE                             prints where it is, without importing it: one JSON object, the last
-                                                     line of stdout
-    probe FUNCTION FOLDER OUT PARENT_PID PLAN        writes what a function of FOLDER's own module `probe` finds to OUT,
-                                                     following a plan, or why it failed: JSON objects
+probe locate PACKAGE                             prints where it is, without importing it: one JSON object, the last
+                                                 line of stdout
+probe FUNCTION FOLDER OUT PARENT_PID PLAN        writes what a function of FOLDER's own module `probe` finds to OUT,
+                                                 following a plan, or why it failed: JSON objects
 """
 
 from __future__ import annotations

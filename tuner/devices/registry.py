@@ -23,7 +23,6 @@ names = _DEVICES.names
 """Return the names of all devices, the default first."""
 
 
-
 def all_devices() -> Iterator[Device]:
     """Yield those that can be loaded, each at its first place, whether it is there or not."""
     yield from _DEVICES

@@ -36,7 +36,7 @@ class ConvertedFramework(framework.Framework):
         *,
         looks: Sequence[object] = (),
         plan: Mapping[str, Any] | None = None,
-        **known: object,
+        **known: Any,
     ) -> framework.Build:
         """Return the build of an interpreter as the probe finds it, with what is `known` besides.
 

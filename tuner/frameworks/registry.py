@@ -41,7 +41,6 @@ Raises TunerError for one of another package that cannot be loaded.
 """
 
 
-
 def for_build(build: Mapping[str, Any]) -> Framework:
     """Return the framework of a stored build; those of earlier versions are TensorFlow's."""
     return find(build.get("framework", DEFAULT))

@@ -118,7 +118,9 @@ class Operating:
     def summed(self, parts: NDArray[np.intp], n_parts: int) -> Operating:
         """Return the sums over operators of the same part; `parts` has shape (operators,)."""
         arrays = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Operating(**{name: np.bincount(parts, each, n_parts) for name, each in arrays.items()})
+        return Operating(
+            **{name: np.bincount(parts, each, n_parts).astype(np.float64) for name, each in arrays.items()}
+        )
 
     def where(self, mask: NDArray[np.bool_], other: Operating) -> Operating:
         """Return these operators where the mask is true, and another's where not."""

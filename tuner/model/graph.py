@@ -14,7 +14,6 @@ order finds the same.
 
 from __future__ import annotations
 
-
 import math
 import re
 from collections import Counter

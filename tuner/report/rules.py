@@ -12,12 +12,11 @@ from tuner.quantity import percent, plural
 from tuner.report.layout import left_out_text, table
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import Evidence
-from tuner.rules.strata import StratumClass
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import BATCH, FRAMEWORK, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURES
-from tuner.rules.strata import AdviceByStratum, is_gain
+from tuner.rules.strata import AdviceByStratum, StratumClass, is_gain
 
 SHOWN_BASELINES = (
     *(each.name for each in FRAMEWORK.baselines if not each.needs),

@@ -17,10 +17,9 @@ from tuner.quantity import ratio_text
 from tuner.report.layout import table
 from tuner.report.rules import NOT_KNOWN, TITLES, heading, never_measured, why_none
 from tuner.rules.gains import CounterExample
-from tuner.rules.strata import Stratum
 from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, TERMS, factor_words
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
-from tuner.rules.strata import StratumEvidence, is_gain
+from tuner.rules.strata import Stratum, StratumEvidence, is_gain
 from tuner.space.carrier import Variable
 from tuner.space.term import COMPACT, EIGEN, OPENMP, Scale
 

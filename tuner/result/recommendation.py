@@ -10,13 +10,11 @@ from tuner.model.graph import Features
 from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
 from tuner.result.study import Applied
-from tuner.rules.rule import AdviceCode, AdviceReason, RuleDecision
-from tuner.rules.strata import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.strata import Stratum
 from tuner.rules.recipe import FRAMEWORK
+from tuner.rules.rule import AdviceCode, AdviceReason, RuleDecision
 from tuner.rules.situation import FEATURE
-from tuner.rules.strata import StratumEvidence
+from tuner.rules.strata import Count, Ratio, Stratum, StratumEvidence
 from tuner.space.term import OPENMP
 from tuner.stats.equivalence import MARGIN
 from tuner.study.subject import Values

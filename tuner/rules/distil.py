@@ -17,16 +17,24 @@ from functools import cache
 
 from msgspec import structs
 
-from tuner.rules.strata import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
-from tuner.rules.strata import StratumClass
 from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
 from tuner.rules.recipe import FRAMEWORK, Recipe
 from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
-from tuner.rules.strata import AdviceByStratum, Expected, Gain, StratumEvidence, advice_by_stratum
+from tuner.rules.strata import (
+    AdviceByStratum,
+    Expected,
+    Gain,
+    Ratio,
+    StratumClass,
+    StratumEvidence,
+    advice_by_stratum,
+    over_workloads,
+    prediction_interval,
+)
 from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, thread_table
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

@@ -26,13 +26,23 @@ from tuner.frameworks.framework import Build
 from tuner.machine.host import Machine, host_of
 from tuner.model.configuration import EXECUTOR
 from tuner.model.graph import Features
-from tuner.rules.strata import over_workloads
-from tuner.rules.situation import Condition
 from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply, by_width
 from tuner.rules.learn import LearnPlan
-from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, ONEDNN, TERMS, THREADS, Recipe, acts_on, speaks_of, thread_recipes
+from tuner.rules.recipe import (
+    BATCH,
+    BINDING,
+    FRAMEWORK,
+    ONEDNN,
+    TERMS,
+    THREADS,
+    Recipe,
+    acts_on,
+    speaks_of,
+    thread_recipes,
+)
 from tuner.rules.rule import recipe_words
-from tuner.rules.situation import Situation
+from tuner.rules.situation import Condition, Situation
+from tuner.rules.strata import over_workloads
 from tuner.rules.surface import Measured, ResponseSurface
 from tuner.rules.table import first_rule, thread_table
 from tuner.space.setting import Setting, distinct

@@ -17,12 +17,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tuner.rules.strata import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, is_tied_with_best, loss
-from tuner.rules.strata import SituationKind, StratumClass
 from tuner.rules.recipe import Recipe
-from tuner.rules.strata import grouped
+from tuner.rules.strata import Count, Ratio, SituationKind, StratumClass, grouped, over_workloads
 from tuner.rules.table import TrainingTable
 from tuner.space.setting import Setting
 

@@ -31,7 +31,6 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
-
 from tuner.rules.situation import Situation
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN

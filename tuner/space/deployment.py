@@ -138,7 +138,10 @@ class Deployment:
         """
         env = dict(data["env"])
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
-        known: dict[str, Any] = {"arguments": {} if batch_size is None else {"batch_size": int(batch_size)}, "cpus": cpus}
+        known: dict[str, Any] = {
+            "arguments": {} if batch_size is None else {"batch_size": int(batch_size)},
+            "cpus": cpus,
+        }
         known |= {each.name: data[each.name] for each in fields(cls) if each.name in data} | {"env": env}
         for name in ("cpu_sets", "inherited"):
             known[name] = tuple(known.get(name, ()))

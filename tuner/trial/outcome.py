@@ -166,8 +166,9 @@ class Slice:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Slice:
         """Return the slice of a stored trial, or of one caller of a child."""
-        told = {each.name: data[each.name] for each in fields(cls) if each.name in data}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+        told: dict[str, Any] = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+        return cls(**told)
 
     def to_dict(self) -> dict[str, object]:
         """Return the slice as plain data."""

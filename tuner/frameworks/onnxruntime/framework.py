@@ -174,7 +174,9 @@ class OnnxRuntime(ConvertedFramework):
             },
             {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
         ]
-        return space.new_points(Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates)
+        return space.new_points(
+            Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates
+        )
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that make a session with its options; nothing where it has none."""

@@ -129,7 +129,6 @@ _SEE_LOG = "see the log of: python -c 'import tensorflow as tf; tf.config.list_p
 _CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
 
 
-
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
     """Return why no GPU is seen, from what the target interpreter told (`child.probe.devices`)."""
     if not facts["is_cuda_build"]:

@@ -7,6 +7,7 @@ oneDNN describes itself on stdout at its first primitive (ONEDNN_VERBOSE=1, set 
 runs in a fork with a stdout of its own: the variables are set, a context is created, a convolution runs, and
 what came of it is told. Nothing is timed here, so that asking the OpenMP library itself does no harm.
 """
+
 from __future__ import annotations
 
 import ctypes

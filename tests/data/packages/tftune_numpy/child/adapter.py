@@ -3,7 +3,6 @@
 from tftune.child import effective, inputs
 
 
-
 def load():
     """Import NumPy."""
     import numpy
