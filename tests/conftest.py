@@ -22,7 +22,7 @@ from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
 from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import TunerError
-from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.knobs import OnnxRuntimeBuild
 from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.identity import digest

@@ -29,10 +29,9 @@ from tuner.machine.topology import Cache
 from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.paths import FILE_URL
-from tuner.rules.condition import Literal
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
-from tuner.rules.situation import Situation
+from tuner.rules.situation import Literal, Situation
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct

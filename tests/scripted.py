@@ -17,6 +17,7 @@ import sqlalchemy
 from msgspec import to_builtins
 
 from tests.frameworks import subject
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.child import arrivals
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.identity import digest
@@ -35,7 +36,6 @@ from tuner.study.storage import create_or_continue, open_storage
 from tuner.study.surrogate import PriorMean
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
 
 BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
 

@@ -18,7 +18,8 @@ import pytest
 from tests.conftest import DATA, QUIET
 from tests.frameworks import CATALOGUE, target_of
 from tuner.frameworks import registry
-from tuner.frameworks.tensorflow import auditing, reach
+from tuner.frameworks.tensorflow import auditing
+from tuner.frameworks.tensorflow import build as builds
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job import proof
 from tuner.machine.host import Machine
@@ -39,7 +40,7 @@ Change = Callable[[dict[str, Any]], None]
 
 def auditor_of(data: Mapping[str, Any], libraries: Mapping[str, str]) -> Auditor:
     """Return what judges a captured process: of its build only the pools matter, and of its machine nothing."""
-    build = SimpleNamespace(pools=reach.pools(data["observations"]))
+    build = SimpleNamespace(pools=builds.pools(data["observations"]))
     return Auditor(catalogue=CATALOGUE, build=build, machine=cast("Machine", None), libraries=libraries)
 
 

@@ -22,6 +22,7 @@ from tests.conftest import Call, Finished
 from tests.frameworks import read_space, resolve
 from tests.reference import keep, unpack
 from tests.scripted import noisy, run
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
@@ -44,7 +45,6 @@ from tuner.stats.noise import PRIOR_NOISE
 from tuner.stats.tail import LimitStatus
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

@@ -22,6 +22,7 @@ from tests import forked
 from tests.command_line import tftune_here
 from tests.conftest import QUIET, Call
 from tests.frameworks import subject
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
@@ -42,14 +43,13 @@ from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Round
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.result.frameworks import SettingKind, TunedResult
-from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
+from tuner.space.groups import parse_sizes
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.moderation import half_widths
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
 CPU = devices.find("cpu")

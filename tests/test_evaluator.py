@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import Finished, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, surface
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.errors import FindingError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
@@ -39,7 +40,6 @@ from tuner.study.race import RaceDecision, RacePlan, decide
 from tuner.study.surrogate import fit, noise_of
 from tuner.study.trials import Trial
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

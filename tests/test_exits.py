@@ -87,7 +87,7 @@ def test_the_front_of_a_reason_is_kept() -> None:
 @pytest.mark.parametrize(("name", "cause"), [("SIGILL", "AVX"), ("SIGKILL", "out of memory"), ("SIGSEGV", "native")])
 def test_a_framework_that_dies_when_it_is_imported(tmp_path: Path, name: str, cause: str) -> None:
     (tmp_path / "dying.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.{name})\n")
-    (tmp_path / "probe.py").write_text("def main(arguments):\n    import dying\n")
+    (tmp_path / "probe.py").write_text("def describe(_):\n    import dying\n")
     subject = ProbedPackage(title="Dying", package="dying", install="dying", folder=tmp_path)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with pytest.raises(BadInputError, match=rf"Dying does not work in .*killed by {name}.*{cause}"):
@@ -156,10 +156,7 @@ def test_an_interpreter_whose_path_hides_a_module_is_not_the_one_to_blame(tmp_pa
     ):
         locate(Path(sys.executable), env, subject)
     (tmp_path / "typing.py").rename(tmp_path / "rich.py")
-    (tmp_path / "probe.py").write_text(
-        "from tftune.child import probe_result\ndef look(_):\n    import rich\n"
-        "def main(arguments):\n    probe_result.write(arguments, look)\n"
-    )
+    (tmp_path / "probe.py").write_text("def describe(_):\n    import rich\n")
     with pytest.raises(BadInputError, match=r"X does not work in .*: mine; .*place of the package rich; rename it, or"):
         run_probe(Path(sys.executable), env, subject, {})
 

@@ -37,7 +37,7 @@ from tuner.devices.gpu import (
     Throttle,
     device_conditions,
 )
-from tuner.devices.nvidia.device import NvidiaGpu, throttles
+from tuner.devices.nvidia import NvidiaGpu, throttles
 from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK, why_no_gpu
@@ -46,9 +46,8 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import Code, condition_warnings
 from tuner.report.emit import Format, Ways, emit
-from tuner.rules.kind import Kind, SituationKind
 from tuner.rules.recipe import Recipe, speaks_of, thread_recipes
-from tuner.rules.strata import Gain, advice_by_stratum
+from tuner.rules.strata import Gain, SituationKind, Stratum, advice_by_stratum
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
@@ -364,7 +363,7 @@ def test_rules_of_a_gpu_speak_of_its_knobs_and_those_of_a_cpu_do_not() -> None:
 
 
 def test_what_gains_on_one_gpu_is_not_advised_on_another() -> None:
-    kind = Kind(shape="8 cores", pool=EIGEN, onednn=True, quota=False, gpu="NVIDIA Fake 100")
+    kind = Stratum(shape="8 cores", pool=EIGEN, onednn=True, quota=False, gpu="NVIDIA Fake 100")
     gains = [
         Gain(
             situation=SituationKind(workload=f"w{i}", mode="inference", **structs.asdict(kind)), log_ratio=0.1 + i / 1e3

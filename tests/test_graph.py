@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tuner.frameworks.tensorflow.child.graph import ordered
@@ -210,7 +211,7 @@ def test_a_graph_is_written_and_read() -> None:
         "outputs": [[1, 0]],
         "variables": [[0, 64, 256], [2, 100, 400]],
     }
-    graph = Graph.from_dict(data)
+    graph = msgspec.convert(data, Graph)
     assert graph.nodes[1].inputs == ((0, 0),)
     of_graph = features(graph)
     assert (of_graph.parameters, of_graph.parameter_bytes, of_graph.known) == (64, 256, False)

@@ -18,6 +18,7 @@ from rich.console import Console
 from tests.conftest import QUIET, setting
 from tests.frameworks import CATALOGUE
 from tests.schemas import validator
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.errors import BadInputError, TunerError
 from tuner.job import check
 from tuner.job import compare as sides
@@ -48,7 +49,6 @@ from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
 from tuner.trial.outcome import Slice, Status
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 

@@ -22,9 +22,8 @@ from tuner.machine.spec import parse_spec
 from tuner.model.graph import Features
 from tuner.report.hypotheses import answers, rule_lines
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.hypothesis import hypotheses
+from tuner.rules.hypothesis import Simulated, hypotheses, one_operator, simulated_study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.simulated import Simulated, one_operator, simulated_study
 from tuner.space.setting import Setting
 from tuner.study.subject import WorkloadFacts
 from tuner.workload.workload import Execution

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.measure.agreement import deviation, moved_text, only_not_finite, spread
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective, rounding
@@ -27,7 +28,6 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)

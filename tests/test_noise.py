@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import QUIET, setting
 from tests.schemas import validator
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.job.calibration import noise_report
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, estimate_noise, process_sds, run_pair, slice_sd
@@ -23,7 +24,6 @@ from tuner.space.deployment import Deployment
 from tuner.stats.noise import MIN_PROCESS_SD, PRIOR_BLOCK_SD, PRIOR_NOISE, PRIOR_PROCESS_SD, Noise, log_ratio_of_rounds
 from tuner.stats.steady import first_block_deviates, has_trend
 from tuner.study.attributes import Attributes, stored_noise
-from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 

@@ -19,9 +19,9 @@ from rich.console import Console
 
 from tests.command_line import ROOT, tftune
 from tuner.devices.cpu import DEVICE as CPU
-from tuner.devices.nvidia.device import NvidiaGpu
+from tuner.devices.nvidia import NvidiaGpu
 from tuner.errors import BadInputError
-from tuner.frameworks.step import Part
+from tuner.frameworks.framework import Part
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.timeline import Event, Timeline, call_ns, clipped, parts_of, timelines

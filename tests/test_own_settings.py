@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from tests.frameworks import read_space, resolve
-from tuner.child import own_settings
+from tuner.child import worker
 from tuner.child.adapter import Adapter
-from tuner.child.own_settings import OWN_SETTINGS
+from tuner.child.worker import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK as ONNXRUNTIME
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -93,9 +93,7 @@ def test_every_way_to_change_a_variable_is_seen(tmp_path: Path, monkeypatch: pyt
     for name in ("TFTUNE_TEST_UNSET", "TFTUNE_TEST_GONE", "TFTUNE_TEST_SET", "TFTUNE_TEST_KEPT"):
         monkeypatch.setenv(name, "0")
     try:
-        own_settings.export(
-            {"kind": "python", "folder": str(tmp_path), "workload": "mine.py"}, cast("Adapter", Exporter())
-        )
+        worker.export({"kind": "python", "folder": str(tmp_path), "workload": "mine.py"}, cast("Adapter", Exporter()))
     finally:
         for name in ("TFTUNE_TEST_OWN", "TFTUNE_TEST_PUT"):
             os.unsetenv(name)

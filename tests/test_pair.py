@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.measure import passes
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
@@ -20,7 +21,6 @@ from tuner.space.setting import Setting
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)

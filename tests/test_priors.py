@@ -30,7 +30,7 @@ from tuner.job.servers import Servers
 from tuner.machine.blas import one_blas_thread
 from tuner.machine.host import detect
 from tuner.machine.spec import parse_spec
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.result.document import expectation_of
 from tuner.space.space import Space
 from tuner.stats import gp
@@ -107,7 +107,7 @@ def test_ratios_are_to_the_reference_and_each_setting_is_simulated_once(
     setting = model.reference.with_values(inter_op=1, intra_op=4)
     assert model([model.reference]) == pytest.approx([0.0])
     value = model([setting])
-    monkeypatch.setattr("tuner.model.prior.rate_of", lambda *_: pytest.fail("simulated again"))
+    monkeypatch.setattr("tuner.model.prediction.rate_of", lambda *_: pytest.fail("simulated again"))
     assert model([setting, setting]) == pytest.approx([*value, *value])
 
 

@@ -28,8 +28,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.profile import thread_counts, trace, trace_quickly, trace_sizes
 from tuner.job.request import SearchRequest
 from tuner.job.servers import Servers
-from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
-from tuner.model.scaling import Scaling, fit
+from tuner.model.profile import Bound, Profile, Roof, Scaling, Traced, bound, fit, is_worth_more, plain, profile
 from tuner.report.model import profile_csv as as_csv
 from tuner.report.model import profile_page as rendered
 from tuner.report.model import roofline

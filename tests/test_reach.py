@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import DATA
 from tests.frameworks import CATALOGUE
-from tuner.frameworks.tensorflow import reach
-from tuner.frameworks.tensorflow.reach import Pools
+from tuner.frameworks.tensorflow import build as builds
+from tuner.frameworks.tensorflow.build import Pools
 from tuner.space import experiment
 from tuner.space.experiment import Observation, Reach
 
@@ -36,27 +36,27 @@ def reached(observations: Sequence[Observation]) -> dict[str, Reach]:
 
 
 def test_the_pools_are_counted_and_named_where_the_threads_have_names() -> None:
-    assert reach.pools(captured("stock-2.21")["observations"]) == Pools(others=1, inter_name="tf_Compute")
-    assert reach.pools(captured("openmp-2.14")["observations"]) == Pools(others=1, inter_name=None)
+    assert builds.pools(captured("stock-2.21")["observations"]) == Pools(others=1, inter_name="tf_Compute")
+    assert builds.pools(captured("openmp-2.14")["observations"]) == Pools(others=1, inter_name=None)
 
 
 def test_each_variable_reaches_the_build_that_it_is_for() -> None:
     stock, openmp = (reached(captured(name)["observations"]) for name in NAMES)
-    assert {name for name, found in stock.items() if found.answer} == {reach.INTER_OP.name, reach.INTRA_OP.name}
+    assert {name for name, found in stock.items() if found.answer} == {builds.INTER_OP.name, builds.INTRA_OP.name}
     assert {name for name, found in stock.items() if found.answer is False} == {
-        reach.OMP_NUM_THREADS.name,
-        reach.KMP_BLOCKTIME.name,
-        reach.KMP_AFFINITY.name,
+        builds.OMP_NUM_THREADS.name,
+        builds.KMP_BLOCKTIME.name,
+        builds.KMP_AFFINITY.name,
     }
     assert all(found.answer for found in openmp.values())
-    assert stock[reach.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
-    assert openmp[reach.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
+    assert stock[builds.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
+    assert openmp[builds.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
 
 
 def test_the_defaults_are_those_that_were_seen() -> None:
-    assert reach.defaults(captured("stock-2.21")["observations"], cpus=2) == {"inter_op": 2, "intra_op": 2}
+    assert builds.defaults(captured("stock-2.21")["observations"], cpus=2) == {"inter_op": 2, "intra_op": 2}
     # 200 ms by the manual, 1 by TensorFlow's source for the thread that starts it, 0 where operators run.
-    assert reach.defaults(captured("openmp-2.14")["observations"], cpus=2) == {
+    assert builds.defaults(captured("openmp-2.14")["observations"], cpus=2) == {
         "inter_op": 2,
         "intra_op": 2,
         "omp_num_threads": 2,
@@ -67,11 +67,11 @@ def test_the_defaults_are_those_that_were_seen() -> None:
 def test_counts_that_do_not_follow_are_unknown_and_never_yes(build: str) -> None:
     observations = captured(build)["observations"]
     for observation in observations:
-        if observation["changes"] == {reach.INTRA_OP.name: "3"}:
+        if observation["changes"] == {builds.INTRA_OP.name: "3"}:
             observation["created"] -= 1
-    assert reach.pools(observations) is None
-    assert reached(observations)[reach.INTRA_OP.name].answer is None
-    assert not {"inter_op", "intra_op"} & reach.defaults(observations, cpus=2).keys()
+    assert builds.pools(observations) is None
+    assert reached(observations)[builds.INTRA_OP.name].answer is None
+    assert not {"inter_op", "intra_op"} & builds.defaults(observations, cpus=2).keys()
 
 
 def test_a_variable_that_changes_nothing_is_a_no(build: str) -> None:
@@ -82,6 +82,6 @@ def test_a_variable_that_changes_nothing_is_a_no(build: str) -> None:
 
 
 def test_without_experiments_nothing_is_claimed() -> None:
-    assert reach.pools([]) is None
+    assert builds.pools([]) is None
     assert reached([]) == {}
-    assert reach.defaults([], cpus=2) == {}
+    assert builds.defaults([], cpus=2) == {}

@@ -38,14 +38,13 @@ from tuner.report.emit import Format, emit
 from tuner.result.comparison import ComparisonResult, SideResult
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult
-from tuner.rules.advice import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.gains import CounterExample
-from tuner.rules.kind import Kind, SituationKind
 from tuner.rules.proof import Proof
 from tuner.rules.recipe import BATCH, THREADS, Recipe
-from tuner.rules.rule import Rule, RuleSet
+from tuner.rules.rule import AdviceReason, Rule, RuleSet, counter_example, decide
 from tuner.rules.situation import Situation
+from tuner.rules.strata import SituationKind, Stratum
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import VerdictCode
@@ -578,7 +577,7 @@ def shipped() -> RuleSet:
     return rulebook.load(ROOT / "results/rules.json")[0]
 
 
-def _situation_of(kind: Kind) -> Situation:
+def _situation_of(kind: Stratum) -> Situation:
     """Return a situation of a stratum."""
     cores, _, quota = str(kind.shape).partition(", quota ")
     n = int(cores.split()[0])

@@ -18,18 +18,22 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.rules.average import over_workloads, prediction_interval
-from tuner.rules.condition import Condition, Literal, roundest, thresholds
-from tuner.rules.distil import coverage, distil
+from tuner.rules.distil import Policy, coverage, distil, do_no_harm_policy
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
-from tuner.rules.kind import Kind, SituationKind, StratumClass
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
-from tuner.rules.policy import Policy, do_no_harm_policy
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
 from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
-from tuner.rules.situation import FEATURES, Situation, of_study
-from tuner.rules.strata import Gain, advice_by_stratum
+from tuner.rules.situation import FEATURES, Condition, Literal, Situation, of_study, roundest, thresholds
+from tuner.rules.strata import (
+    Gain,
+    SituationKind,
+    Stratum,
+    StratumClass,
+    advice_by_stratum,
+    over_workloads,
+    prediction_interval,
+)
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.space.term import EIGEN, OPENMP
@@ -372,9 +376,9 @@ def test_shuffled_gains_make_no_rule(seed: int) -> None:
     assert shuffled_gives_nothing(Truth(), seed)
 
 
-def on_cores(n: int, **changes: Any) -> Kind:
+def on_cores(n: int, **changes: Any) -> Stratum:
     """Return a kind of machine and build with so many cores: the Eigen pool, oneDNN on, no quota."""
-    return structs.replace(Kind(shape=f"{n} cores", pool=EIGEN, onednn=True, quota=False), **changes)
+    return structs.replace(Stratum(shape=f"{n} cores", pool=EIGEN, onednn=True, quota=False), **changes)
 
 
 TWO_CORES, FOUR_CORES = on_cores(2), on_cores(4)
@@ -415,7 +419,7 @@ def test_a_rule_carries_its_evidence(known: list[StudyEvidence]) -> None:
         assert each.expected is not None
         assert each.gained.ratio == pytest.approx(each.expected.over_default.ratio)
     (build,) = rules[0].advice.builds
-    assert (build.kind, build.n_studies) == (Kind(shape=None, pool=EIGEN, onednn=True, quota=False), small.n_studies)
+    assert (build.kind, build.n_studies) == (Stratum(shape=None, pool=EIGEN, onednn=True, quota=False), small.n_studies)
     mean = np.mean([each.over_default.ratio for each in strata.values() if each is not None])
     assert small.expected.over_default.ratio == pytest.approx(mean, rel=0.02)
     assert rules[0].example is not None
@@ -578,7 +582,7 @@ def test_following_no_rule_keeps_what_is_there(known: list[StudyEvidence]) -> No
 # ---- doing no harm --------------------------------------------------------------------------------------------------
 
 
-def gains_of(ratios: list[float], kind: Kind = TWO_CORES) -> list[Gain]:
+def gains_of(ratios: list[float], kind: Stratum = TWO_CORES) -> list[Gain]:
     return [
         Gain(
             situation=SituationKind(workload=f"w{i}", mode="inference", **structs.asdict(kind)),
@@ -607,7 +611,7 @@ def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float
     assert row.gained.ratio == pytest.approx(math.exp(np.mean(np.log(ratios))))
 
 
-def is_advised(gains: list[Gain], kind: Kind) -> bool | None:
+def is_advised(gains: list[Gain], kind: Stratum) -> bool | None:
     """Return whether gains advise a rule on a machine and build; None where they say nothing of it."""
     row = advice_by_stratum(gains).row(kind)
     return None if row is None else row.is_advised

@@ -25,6 +25,7 @@ from scipy.stats import norm
 from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve, subject
 from tests.scripted import BEST, InMemory, Log, noisy, run, surface
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -47,7 +48,6 @@ from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.storage import check_storage, create_or_continue, find, open_storage
 from tuner.trial.outcome import Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow

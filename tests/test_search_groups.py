@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import Log, noisy, run, side_by_side, surface
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
@@ -36,7 +37,6 @@ from tuner.study.record import Record, trials_of
 from tuner.study.storage import open_storage
 from tuner.study.surrogate import PriorMean
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 

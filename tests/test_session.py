@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.conftest import Finished, setting
 from tests.scripted import Log, noisy, run
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli import search as cli_search
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
@@ -35,7 +36,6 @@ from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.trial.outcome import Slice
-from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.slow

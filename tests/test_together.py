@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.measure.agreement import Sample
 from tuner.measure.measurement import LostReference, Measurement, MeasurementPlan, block_sd, measure_together
 from tuner.measure.pair import Pair
@@ -18,7 +19,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 RATES = {"reference": 20.0, "fast": 22.0, "slow": 15.0}
 

@@ -26,7 +26,7 @@ from tests.benchmarks.surfaces import HELD_BACK, OPENMP, WIDE, Surface
 from tests.frameworks import STOCK as STOCK_BUILD
 from tests.frameworks import read_space, resolve
 from tuner.model.hardware import hardware_of
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.workload.workload import load

@@ -30,9 +30,8 @@ from tests.frameworks import read_space, resolve
 from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
 from tuner.model.hardware import Hardware, Terms, hardware_of
-from tuner.model.prediction import rate_of
+from tuner.model.prediction import PredictedRatio, rate_of
 from tuner.model.predictor import Predictor
-from tuner.model.prior import PredictedRatio
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.estimate import Array

@@ -22,11 +22,10 @@ from tests.benchmarks.figures import Figure
 from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
 from tuner.job.rulebook import make as distil_storage
 from tuner.job.selection import Selection
-from tuner.rules.condition import thresholds
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe
-from tuner.rules.situation import FEATURE
+from tuner.rules.situation import FEATURE, thresholds
 from tuner.rules.table import CUTS, follow, thread_table
 from tuner.space.term import EIGEN, OPENMP
 

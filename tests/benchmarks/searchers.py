@@ -106,7 +106,7 @@ class Trials:
 
 
 class Prior(Protocol):
-    """What is expected before anything is measured, as `tuner.model.prior` has it."""
+    """What is expected before anything is measured, as `tuner.model.prediction` has it."""
 
     def __call__(self, settings: Sequence[Setting]) -> Array:
         """Return log-ratios to the reference, shape (settings,)."""

@@ -25,6 +25,7 @@ import optuna
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
+from tests.scripted_launcher import ScriptedLauncher
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.budget import Budget, Countdown
 from tuner.measure.group_sequential import SequentialTest
@@ -50,7 +51,6 @@ from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
-from tuner.trial.scripted import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")
 N_NULL, N_POWER, N_PAIRS, N_RACES = 2000, 500, 400, 24

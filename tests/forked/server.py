@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     channel = socket.socket(fileno=int(arguments[0]))
     framework = adapter.load_adapter(arguments[2])
     framework.load()
-    channel.send(json.dumps(framework.refusal()).encode())
+    channel.send(json.dumps(getattr(framework, "refusal", lambda: None)()).encode())
     signal.signal(signal.SIGCHLD, forkserver.reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tuner.devices.gpu import GpuUnreadable
-from tuner.devices.nvidia.device import NVML, NvidiaGpu
+from tuner.devices.nvidia import NVML, NvidiaGpu
 
 PYTHON = os.environ.get("TFTUNE_GPU_PYTHON", sys.executable)
 

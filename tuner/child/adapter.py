@@ -1,13 +1,16 @@
-"""What is asked of a framework in the target interpreter: a module `adapter` in the folder that a spec names.
+"""What is asked of a framework and of a device in the target interpreter: modules whose places a spec names.
 
-That module is an `Adapter`, and its `Model` a `Model`; nothing else of a framework is known here.
+Of a framework it is the module `adapter` in a folder: an `Adapter`, and its `Model` a `Model`. Of a device it is a
+file, a `Device`. Nothing else of either is known here.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, cast
 
+from . import inputs
 from .boot import mounted
 
 Spec = Dict[str, Any]
@@ -48,18 +51,15 @@ class Model(Protocol):
 class Adapter(Protocol):
     """A framework."""
 
-    OUT_OF_MEMORY: Tuple[str, ...]
-    """The names of its exceptions that tell of memory that ran out."""
-
     def load(self) -> Any:
         """Import it, and start nothing of it."""
-
-    def refusal(self) -> Optional[str]:
-        """Return why this process, which has imported it, is no good as a template of forks; None if it is."""
 
     def export(self, spec: Spec) -> None:
         """Write the workload's model into the spec's folder, with its inputs and graph (`inputs.write_described`)."""
 
+    # It may have `OUT_OF_MEMORY`: the names of its exceptions that tell of memory that ran out.
+    # It may have `refusal() -> Optional[str]`: why this process, which has imported it, is no good as a template of
+    # forks, None if it is. It is asked where its build has no `fork_refusal`.
     # It may have `own_threads() -> Dict[str, int]`: the threads that code of a workload has set, by the knob's name.
     # It may have `own_notes() -> List[List[str]]`: code of the workload that does not act, each as text of its line and
     # what to report of it.
@@ -71,3 +71,54 @@ class Adapter(Protocol):
 def load_adapter(folder: str) -> Adapter:
     """Return the framework whose child code lies in a folder."""
     return cast("Adapter", importlib.import_module(mounted(folder) + ".adapter"))
+
+
+class ArrayModel:
+    """What models share whose framework takes and gives arrays, and loads nothing before it has the first of them."""
+
+    def __init__(self, spec: Spec, described: List[Spec]) -> None:
+        self.spec, self.described = spec, described
+        self.names = [each["name"] for each in described]
+
+    def arguments(self, batch_size: int) -> Tuple[Any, ...]:
+        """Return the arrays of one call."""
+        import numpy as np
+
+        return inputs.arguments_of(self.spec, batch_size, self.described, np.dtype)
+
+    def load(self) -> None:
+        """Do nothing: what is loaded depends on the batch size, or `start` has loaded it."""
+
+    def named(self, outputs: Any) -> Dict[str, Any]:
+        """Return the outputs of a step that are arrays, by name."""
+        return dict(outputs)
+
+    def floats(self, outputs: Any) -> Dict[str, Any]:
+        """Return the floating-point outputs as arrays."""
+        return {name: array for name, array in self.named(outputs).items() if array.dtype.kind in "fc"}
+
+    def output_shapes(self, outputs: Any) -> Dict[str, List[int]]:
+        """Return the shapes of the outputs that are arrays."""
+        return {name: list(array.shape) for name, array in self.named(outputs).items()}
+
+
+class Device(Protocol):
+    """A device. One whose module has `LEAST_WARM_UP_S` warms up for so long at least, after the first step."""
+
+    def wait(self) -> None:
+        """Return when all that was handed to the device has been computed; a slice ends with it."""
+
+    def peak_memory(self) -> Optional[int]:
+        """Return the most memory (bytes) that this process has held there since `reset_peak`; None where unknown."""
+
+    def shared_memory(self) -> Optional[int]:
+        """Return how much of that (bytes) other processes hold too; None where unknown."""
+
+    def reset_peak(self) -> None:
+        """Count the peak from what is held now."""
+
+
+def load_device(path: str) -> Device:
+    """Return the device whose child code is a file."""
+    folder, file = os.path.split(path)
+    return cast("Device", importlib.import_module("%s.%s" % (mounted(folder), os.path.splitext(file)[0])))

@@ -62,7 +62,7 @@ def threads() -> Threads:
 def spans(cpus: Iterable[int]) -> str:
     """Return CPUs as the kernel lists them: {0, 1, 2, 5} gives 0-2,5."""
     ranges: List[List[int]] = []
-    for cpu in sorted(cpus):
+    for cpu in sorted(set(cpus)):
         if ranges and cpu == ranges[-1][1] + 1:
             ranges[-1][1] = cpu
         else:

@@ -10,7 +10,8 @@ import signal
 import warnings
 from typing import Any, Callable
 
-PR_SET_PDEATHSIG = 1
+from . import guard
+
 TIMEOUT_S = 60.0
 
 
@@ -19,12 +20,11 @@ def die_with(ancestor: int) -> None:
 
     The parent may be a wrapper that the ancestor started: what counts is that it is still there.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     pid = os.getpid()
     while pid != ancestor:
         try:
-            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stat:
-                pid = int(stat.read().rpartition(")")[2].split()[1])
+            pid = int(guard.stat_fields(pid)[1])
         except OSError:
             os._exit(1)
         if pid == 0:

@@ -16,7 +16,7 @@ import json
 import os
 import signal
 import socket
-from typing import Any
+from typing import Any, Callable, Optional
 
 from . import adapter, fork, guard, worker
 
@@ -59,7 +59,8 @@ def main(arguments: list[str]) -> None:
     channel = socket.socket(fileno=int(arguments[0]))
     framework = adapter.load_adapter(arguments[2])
     framework.load()  # what every worker begins with
-    channel.send(json.dumps({"refused": framework.refusal()}).encode())
+    refusal: Callable[[], Optional[str]] = getattr(framework, "refusal", lambda: None)
+    channel.send(json.dumps({"refused": refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tuner decides when to end
     gc.freeze()  # a collection in a worker would copy every page of what they share; garbage went after the import

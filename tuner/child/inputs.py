@@ -19,7 +19,7 @@ import shutil
 import sys
 from typing import Any, Callable
 
-from . import onnxfile, parts, shapes, usage, user_inputs, values
+from . import onnxfile, shapes, usage, user_inputs, values
 from .shapes import shape_text
 
 TRAINING = "training"
@@ -208,7 +208,7 @@ def described_inputs(
     ]
     if facts is None:
         facts = onnxfile.value_facts(spec["workload"]) if spec.get("kind") == "onnx" else usage.UNKNOWN
-    refused = parts.made_up_parts([each for each in described if each["shape"] is not None])
+    refused = shapes.made_up_parts([each for each in described if each["shape"] is not None])
     if refused is not None:
         raise WorkloadError(*refused)
     try:

@@ -22,14 +22,14 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import traceback
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence
 
-from . import adapter, arrivals, blame, callers, device, effective, inputs, own_settings
-from .adapter import Adapter
+from . import adapter, arrivals, blame, callers, cpu, effective, inputs
+from .adapter import Adapter, Device
 from .callers import CLOCK, Callers
-from .device import Device
 from .outputs import (
     InvalidOutputError,
     agree,
@@ -55,6 +55,7 @@ WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 ONE_STEP_S = 1e-9  # of a slice of one step
+OWN_SETTINGS = "own_settings.json"  # beside an exported model: what the workload's own code has set meanwhile
 
 # What XLA and C++ call it, in exceptions that have no name for it; a device's libraries have codes of their own.
 OUT_OF_MEMORY_CODES = ("RESOURCE_EXHAUSTED", "std::bad_alloc")
@@ -234,7 +235,7 @@ def failure(
     if any(code in error_text for code in (*OUT_OF_MEMORY_CODES, *codes)):
         kinds[name] = "oom"
     message = inputs.shortened(error_text, MAX_MESSAGE)
-    if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
+    if not isinstance(error, (inputs.WorkloadError, cpu.CpusLostError)):
         message = "%s: %s" % (name, message)
     reason, advice = "", getattr(error, "advice", "") or blame.advice(error, os.path.dirname(workload))
     if not advice and kinds.get(name) != "oom":
@@ -259,7 +260,7 @@ def failure(
 
 def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    worker_device = device.load_device(spec["device"])
+    worker_device = adapter.load_device(spec["device"])
     workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
     model: Any = workload.model  # not every one can tell of its operators or its timeline
     together, first, check = workload.prepare(spec["batch_size"])
@@ -286,7 +287,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
                 of_sizes = {size: of[0] for size, of in by_size.items() if size in command["load"]["sizes"]}
                 report = arrivals.under_load(of_sizes, worker_device.wait, command["load"])
             send({"report": "timed"})
-            check_cpus(mask)
+            cpu.check_cpus(mask)
             for size, outputs in report.pop("outputs", {}).items():
                 by_size[size][2](outputs)
             send(dict(report, report="load", memory_bytes=workload.memory_bytes()))
@@ -298,7 +299,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})
-            check_cpus(mask)
+            cpu.check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
             report = dict(callers.report_of(timed), report="slice", memory_bytes=workload.memory_bytes())
@@ -306,33 +307,24 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             send(report if moved is None else dict(report, effective=moved))
 
 
-class CpusLostError(Exception):
-    """The CPUs that this process may use are not those that it is to use."""
-
-
-def keep_to(cpus: str) -> None:
-    """Let this process run on the CPUs of a list such as 0-3,8 only, as `taskset -c` does; raises CpusLostError."""
-    ends = [[int(end) for end in part.split("-")] for part in cpus.split(",")]
-    wanted = {cpu for end in ends for cpu in range(end[0], end[-1] + 1)}
-    try:
-        os.sched_setaffinity(0, wanted)
-    except OSError:  # none of them is in the cpuset any more
-        raise CpusLostError("CPUs %s cannot be used any more: a cpuset has taken them away" % cpus) from None
-    check_cpus(wanted)
-
-
-def check_cpus(wanted: set[int]) -> None:
-    """Raise CpusLostError where this process may no longer run on the CPUs that it began with.
-
-    The kernel moves it elsewhere without a word when a cpuset becomes smaller, and its figures mean nothing then.
-    """
-    allowed = os.sched_getaffinity(0)
-    if allowed != wanted:
-        lost, here = (",".join(map(str, sorted(cpus))) for cpus in (wanted - allowed, allowed))
-        raise CpusLostError(
-            "the CPUs of the process changed while it ran: %s; a cpuset or the workload itself did that"
-            % ("lost %s" % lost if lost else "now %s" % here)
-        )
+def export(spec: Report, framework: Adapter) -> None:
+    """Export a workload, and write what its code has set meanwhile; of one that is made from another, what that has."""
+    made_from = os.path.join(spec.get("from", ""), OWN_SETTINGS)
+    if os.path.exists(made_from):
+        framework.export(spec)
+        shutil.copy(made_from, spec["folder"])
+        return
+    has_code = spec["kind"] == "python"
+    if has_code:
+        framework.load()  # what that sets is not the workload's
+    before = effective.variables()
+    framework.export(spec)
+    variables = effective.changed_variables(before) if has_code else {}
+    threads: Dict[str, int] = getattr(framework, "own_threads", dict)() if has_code else {}
+    with open(os.path.join(spec["folder"], OWN_SETTINGS), "w", encoding="utf-8") as file:
+        constants = inputs.CONSTANTS.get(spec["workload"], {})
+        notes: List[List[str]] = getattr(framework, "own_notes", list)()
+        json.dump({"variables": variables, "threads": threads, "constants": constants, "notes": notes}, file)
 
 
 def run(command_fd: int, report_fd: int, spec: Report) -> None:
@@ -346,11 +338,11 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
     out_of_memory: Iterable[str] = ()
     try:
         if spec.get("cpus"):
-            keep_to(spec["cpus"])
+            cpu.keep_to(spec["cpus"])
         if "framework" in spec:
-            out_of_memory = adapter.load_adapter(spec["framework"]).OUT_OF_MEMORY
+            out_of_memory = getattr(adapter.load_adapter(spec["framework"]), "OUT_OF_MEMORY", ())
         if spec["do"] == "export":
-            own_settings.export(spec, adapter.load_adapter(spec["framework"]))
+            export(spec, adapter.load_adapter(spec["framework"]))
             send({"report": "exported"})
         else:
             serve(spec, commands, send)

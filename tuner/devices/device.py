@@ -37,7 +37,7 @@ class Container:
 class Device(ABC):
     """A device. `name` is how it is asked for; `child` the file of its child code.
 
-    That file is a `tuner.child.device.Device`: how a slice waits for what was handed to the device, and how much
+    That file is a `tuner.child.adapter.Device`: how a slice waits for what was handed to the device, and how much
     memory a process holds there. The CPU's child code serves whatever computes on it.
     """
 

@@ -2,7 +2,7 @@
 
 `gpu` is the first GPU that the visibility variable lets through, `gpu:1` the second, `gpu:0:2` the third slice of the
 first, and `gpu:GPU-8932f9` one by the beginning of its name. A maker adds a reader of its own library, and its words:
-`tuner.devices.nvidia.device` is one.
+`tuner.devices.nvidia` is one.
 """
 
 from __future__ import annotations

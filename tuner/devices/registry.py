@@ -15,15 +15,12 @@ DEFAULT = "cpu"
 _DEVICES: Plugins[Device] = Plugins(
     "device",
     group="tftune.devices",
-    shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.nvidia.device:DEVICE"},
+    shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.nvidia:DEVICE"},
     has=("name", "check"),
     short={"cuda": "gpu"},
 )
-
-
-def names() -> list[str]:
-    """Return the names of all devices, the default first."""
-    return _DEVICES.names()
+names = _DEVICES.names
+"""Return the names of all devices, the default first."""
 
 
 def all_devices() -> Iterator[Device]:

@@ -5,6 +5,7 @@ What it finds is remembered for as long as nothing that it depends on has change
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tuner import inherited
@@ -29,7 +31,7 @@ _LOCATE_TIMEOUT_S = 30.0
 class ProbedPackage:
     """A framework as an interpreter may have it: its `title`, the `package` that is imported, and what installs it.
 
-    `folder` is its child code, which has a module `probe`.
+    `folder` is its child code, which has a module `probe` with a function `describe` (`tuner.child.probe`).
     """
 
     title: str
@@ -72,7 +74,7 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
     Raises BadInputError where there is no such interpreter, or where it has no such framework.
     """
     try:
-        locating = [str(python), *boot_arguments(CHILD, "locate"), subject.package]
+        locating = [str(python), *boot_arguments(CHILD, "probe"), "locate", subject.package]
         done = captured(locating, env=env, timeout_s=_LOCATE_TIMEOUT_S)
     except FileNotFoundError as error:
         raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
@@ -106,20 +108,17 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
 
 
 def run_probe(
-    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, module: str = "probe"
+    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, function: str = "describe"
 ) -> tuple[dict[str, Any], str]:
-    """Return what a module of a framework's child code found, following a plan, and what it printed.
+    """Return what a function of a framework's module `probe` found, following a plan, and what it printed.
 
     Raises BadInputError where the framework does not work there.
     """
     with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
         out = Path(folder) / "facts.json"
         try:
-            done = captured(
-                [str(python), *boot_arguments(subject.folder, module), str(out), str(os.getpid()), json.dumps(plan)],
-                env=env,
-                timeout_s=_PROBE_TIMEOUT_S,
-            )
+            looking = [*boot_arguments(CHILD, "probe"), function, str(subject.folder), str(out), str(os.getpid())]
+            done = captured([str(python), *looking, json.dumps(plan)], env=env, timeout_s=_PROBE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TunerError(
                 f"{subject.title} of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",
@@ -156,42 +155,26 @@ def remembered_facts(
     switches: tuple[str, ...],
     looks: Sequence[object],
     plan: Mapping[str, Any] | None = None,
+    verbose: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what the probe of a framework finds, from the cache if that environment has not changed.
 
     `switches` are how variables begin that may change it, `looks` what else does, beside its child code and the plan.
-    Raises BadInputError where there is no such interpreter, it has no such framework, or that does not work.
+    `verbose` are variables that make its libraries talk: what they `printed` is among the facts then. Raises
+    BadInputError where there is no such interpreter, it has no such framework, or that does not work.
     """
     place = locate(python, env, subject)
     switched = {key: env[key] for key in sorted(env) if key.startswith(switches)}
-    memory = ProbeCache([place, switched, plan, *looks, sources(subject.folder)])
-    facts = memory.load()
-    if facts is None:
-        facts, _ = run_probe(python, env, subject, plan or {})
-        memory.save(facts)
+    key = digest([place, switched, plan, *looks, sources(subject.folder)])
+    file = cache_dir() / "builds" / f"{key}.json"
+    with contextlib.suppress(OSError, TypeError, ValueError):  # it is not there, or cannot be read
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    facts, printed = run_probe(python, {**env, **verbose}, subject, plan or {})
+    facts |= {"printed": printed} if verbose else {}
+    if facts.get("refused") is None:  # what a passing circumstance hid must not stay hidden
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
+            write_whole(file, json.dumps(facts).encode())
     return facts
-
-
-class ProbeCache:
-    """A cached probe result, valid as long as `key` does not change."""
-
-    def __init__(self, key: Sequence[object]) -> None:
-        self._file = cache_dir() / "builds" / f"{digest(list(key))}.json"
-
-    def load(self) -> dict[str, Any] | None:
-        """Return what was kept; None if there is nothing, or nothing that can be read."""
-        try:
-            cached = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return cached if isinstance(cached, dict) else None
-
-    def save(self, facts: Mapping[str, Any]) -> None:
-        """Keep what was found; a cache that cannot be written only costs time."""
-        try:
-            write_whole(self._file, json.dumps(facts).encode())
-        except OSError:
-            return
 
 
 def sources(*folders: Path) -> list[str]:

@@ -32,18 +32,13 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
     short={"tf": DEFAULT, "ort": "onnxruntime"},
 )
 
+names = _FRAMEWORKS.names
+"""Return the names of all frameworks, the default first."""
+find = _FRAMEWORKS.find
+"""Return the framework of that name; raises BadInputError with the nearest names.
 
-def names() -> list[str]:
-    """Return the names of all frameworks, the default first."""
-    return _FRAMEWORKS.names()
-
-
-def find(name: str) -> Framework:
-    """Return the framework of that name; raises BadInputError with the nearest names.
-
-    Raises TunerError for one of another package that cannot be loaded.
-    """
-    return _FRAMEWORKS.find(name)
+Raises TunerError for one of another package that cannot be loaded.
+"""
 
 
 def for_build(build: Mapping[str, Any]) -> Framework:

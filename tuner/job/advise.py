@@ -24,12 +24,22 @@ from tuner.result.recommendation import (
     sentence,
 )
 from tuner.result.study import applied
-from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
 from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
-from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, THREADS
-from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet, recipe_words
+from tuner.rules.rule import (
+    KEEP,
+    AdviceCode,
+    AdviceReason,
+    Rule,
+    RuleDecision,
+    RuleList,
+    RuleSet,
+    counter_example,
+    decide,
+    recipe_words,
+)
 from tuner.rules.situation import Situation, of_study
+from tuner.rules.strata import SituationKind
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import in_proportion, knob_name
 from tuner.space.setting import Setting

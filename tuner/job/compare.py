@@ -31,10 +31,9 @@ from tuner.result import evidence
 from tuner.result.comparison import ComparisonResult, SideResult
 from tuner.result.document import advice_of, describe_study
 from tuner.result.study import WarningResult, applied
-from tuner.space import batches
 from tuner.space.carrier import Preload
 from tuner.space.deployment import Deployment
-from tuner.space.groups import INSTANCES
+from tuner.space.groups import INSTANCES, batch_total
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -76,10 +75,10 @@ def parse_compared(text: str, job: Job, storage_url: str, *, is_here: bool = Tru
     else:
         setting = _recommended(text, job, storage_url)
     items = space.total_batch
-    if items is not None and batches.total(setting) != items:
+    if items is not None and batch_total(setting) != items:
         n = int(setting[INSTANCES])
         raise BadInputError(
-            f"'{text}' has steps of {batches.total(setting)} items, and --objective latency compares steps of {items}",
+            f"'{text}' has steps of {batch_total(setting)} items, and --objective latency compares steps of {items}",
             f"add batch_size={items // n}" if items % n == 0 else f"give a --batch-size that {n} divides",
         )
     for name, value in setting.items:

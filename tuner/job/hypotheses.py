@@ -14,12 +14,11 @@ from tuner.job.predict import model_of
 from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
 from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.prediction import PredictedRatio
 from tuner.model.predictor import Predictor
-from tuner.model.prior import PredictedRatio
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.hypothesis import HypothesesResult, hypotheses
+from tuner.rules.hypothesis import HypothesesResult, Predict, Simulated, hypotheses, simulated_study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.simulated import Predict, Simulated, simulated_study
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
 

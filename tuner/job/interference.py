@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.child.own_settings import OWN_SETTINGS
+from tuner.child.worker import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Framework
 from tuner.space.auditing import changes

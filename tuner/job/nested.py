@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tuner.child.fork import PR_SET_PDEATHSIG
+from tuner.child.guard import PR_SET_PDEATHSIG
 from tuner.job.request import SearchRequest
 from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND

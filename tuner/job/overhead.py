@@ -33,7 +33,7 @@ from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.result.model import OverheadResult, OverheadRow, describe_overhead
-from tuner.space.batches import parse_sizes
+from tuner.space.groups import parse_sizes
 from tuner.stats.estimate import estimate
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure

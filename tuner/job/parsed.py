@@ -27,9 +27,9 @@ from tuner.measure.planning import slice_s
 from tuner.paths import cache_dir, check_writable
 from tuner.quantity import MILLISECONDS, WATTS, Quantity
 from tuner.space import spacefile
-from tuner.space.batches import parse_sizes
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
+from tuner.space.groups import parse_sizes
 from tuner.space.spacefile import SpaceFile
 from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads

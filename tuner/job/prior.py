@@ -14,7 +14,7 @@ from tuner.job.predict import model_of, profiled_sizes
 from tuner.job.profile import check_profiled
 from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.study.lattice import thinned
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher

@@ -21,7 +21,7 @@ from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
-from tuner.model.prior import PredictedRatio
+from tuner.model.prediction import PredictedRatio
 from tuner.result.model import search_line
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction

@@ -13,12 +13,14 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import psutil
 
 from tuner.machine.cgroup import throttled_s
 from tuner.machine.cpulist import parse_list
+from tuner.machine.topology import text_of
 
 _IDLE, _IOWAIT, _STEAL, _GUEST = 3, 4, 7, 8  # columns of a CPU's line in /proc/stat
 
@@ -100,6 +102,8 @@ def read(cpus: str, root: Path = Path("/")) -> Reading:
     mask = parse_list(cpus)
     jiffy = 1.0 / os.sysconf("SC_CLK_TCK")
     rows = _jiffies(root, mask)
+    throttled = _numbers(root, mask, "thermal_throttle/core_throttle_count")
+    khz = _numbers(root, mask, "cpufreq/scaling_cur_freq")
     return Reading(
         monotonic_s=time.monotonic(),
         boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
@@ -108,8 +112,8 @@ def read(cpus: str, root: Path = Path("/")) -> Reading:
         own_s=_own_s() if root == Path("/") else 0.0,
         pressure_s=_pressure_s(root),
         throttled_s=throttled_s(root),
-        hot=_sum(root, mask, "thermal_throttle/core_throttle_count"),
-        mhz=_mhz(root, mask),
+        hot=sum(throttled) if throttled else None,
+        mhz=fmean(khz) / 1000 if khz else None,
     )
 
 
@@ -167,7 +171,7 @@ def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:
     A container may show its own CPUs alone, numbered from 0, whatever their numbers in the mask: then all are ours.
     """
     rows: dict[int, list[int]] = {}
-    for line in _text(root / "proc/stat").splitlines():
+    for line in text_of(root / "proc/stat").splitlines():
         name, _, fields_text = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdigit():
             row = [int(field) for field in fields_text.split()]
@@ -195,27 +199,13 @@ def _own_s() -> float:
 
 
 def _pressure_s(root: Path) -> float | None:
-    for line in _text(root / "proc/pressure/cpu").splitlines():
+    for line in text_of(root / "proc/pressure/cpu").splitlines():
         if line.startswith("some "):
             return int(line.rpartition("total=")[2]) / 1e6
     return None
 
 
-def _sum(root: Path, mask: frozenset[int], file: str) -> int | None:
-    texts = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/{file}").strip() for cpu in sorted(mask)]
-    counts = [int(text) for text in texts if text.isdigit()]
-    return sum(counts) if counts else None
-
-
-def _mhz(root: Path, mask: frozenset[int]) -> float | None:
-    """Return the mean frequency of the CPUs in the mask."""
-    texts = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").strip() for cpu in sorted(mask)]
-    khz = [int(text) for text in texts if text.isdigit()]
-    return sum(khz) / len(khz) / 1000 if khz else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _numbers(root: Path, mask: frozenset[int], file: str) -> list[int]:
+    """Return the numbers that a file of each CPU in the mask holds, of those that have it."""
+    texts = [text_of(root / f"sys/devices/system/cpu/cpu{cpu}/{file}") for cpu in sorted(mask)]
+    return [int(text) for text in texts if text.isdigit()]

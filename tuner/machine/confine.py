@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.child.fork import PR_SET_PDEATHSIG
+from tuner.child.guard import PR_SET_PDEATHSIG
 from tuner.errors import BadInputError
 from tuner.machine.cgroup import cpu_groups
 from tuner.machine.cpulist import format_list

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from tuner.child import effective
+
+format_list = effective.spans
+"""Return the shortest list without strides: `{0, 1, 2, 5}` gives `0-2,5`."""
 
 
 def parse_list(text: str) -> frozenset[int]:
@@ -21,14 +24,3 @@ def parse_mask(text: str) -> frozenset[int]:
     """Return the CPUs of a mask: groups of 32 bits in hexadecimal, the highest first."""
     bits = int(text.strip().replace(",", "") or "0", 16)
     return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
-
-
-def format_list(cpus: Iterable[int]) -> str:
-    """Return the shortest list without strides: `{0, 1, 2, 5}` gives `0-2,5`."""
-    spans: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

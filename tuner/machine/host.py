@@ -11,7 +11,7 @@ from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.machine.cgroup import read_limits
 from tuner.machine.cpulist import format_list
-from tuner.machine.topology import Cache, Topology, read_mask, read_topology
+from tuner.machine.topology import Cache, Topology, read_mask, read_topology, text_of
 
 _GIB = 1024**3
 
@@ -110,11 +110,7 @@ def _size_text(size_bytes: int) -> str:
 
 
 def _memory_bytes(root: Path) -> int:
-    try:
-        text = (root / "proc/meminfo").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    for line in text.splitlines():
+    for line in text_of(root / "proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return 0

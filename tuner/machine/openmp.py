@@ -91,7 +91,7 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
     neutral = {name: value for name, value in inherited.environment().items() if not name.startswith(ours)}
     try:
         done = captured(
-            [sys.executable, "-I", "-S", *boot_arguments(CHILD, "binding"), str(library), str(n_threads), cpus],
+            [sys.executable, "-I", "-S", *boot_arguments(CHILD, "cpu"), str(library), str(n_threads), cpus],
             env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
             timeout_s=_TIMEOUT_S,
         )

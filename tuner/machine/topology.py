@@ -115,7 +115,7 @@ def read_mask(root: Path = Path("/")) -> frozenset[int]:
     """Return the CPUs that this process may run on; empty where a captured tree does not tell."""
     if root == Path("/"):
         return frozenset(os.sched_getaffinity(0))
-    for line in _text(root / "proc/self/status").splitlines():
+    for line in text_of(root / "proc/self/status").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             listed = parse_list(line.partition(":")[2])
             # The kernel lists CPUs that are off there, too, and those have no topology.
@@ -132,7 +132,7 @@ def _read_kinds(root: Path, cpus: frozenset[int]) -> dict[int, int]:
     types = {
         cpu: number
         for number, name in enumerate(_TYPES)
-        for cpu in parse_list(_text(root / "sys/devices" / name / "cpus"))
+        for cpu in parse_list(text_of(root / "sys/devices" / name / "cpus"))
     }
     speeds = _speeds(root, cpus, "cpu_capacity")
     if len(set(speeds.values())) < 2:
@@ -150,7 +150,7 @@ def _read_kinds(root: Path, cpus: frozenset[int]) -> dict[int, int]:
 
 def _speeds(root: Path, cpus: frozenset[int], file: str) -> dict[int, int]:
     """Return the number that a file of each CPU holds; nothing where not all have one."""
-    texts = {cpu: _text(root / _CPUS / f"cpu{cpu}" / file) for cpu in cpus}
+    texts = {cpu: text_of(root / _CPUS / f"cpu{cpu}" / file) for cpu in cpus}
     return {cpu: int(text) for cpu, text in texts.items()} if all(text.isdigit() for text in texts.values()) else {}
 
 
@@ -169,7 +169,7 @@ def _read_cpuinfo(root: Path) -> dict[int, dict[str, str]]:
 
 
 def _online(root: Path, info: dict[int, dict[str, str]]) -> frozenset[int]:
-    listed = _text(root / _CPUS / "online")
+    listed = text_of(root / _CPUS / "online")
     if listed:
         return parse_list(listed)
     return frozenset(info) or frozenset({0})
@@ -186,15 +186,15 @@ def _siblings(root: Path, cpu: int, names: tuple[str, ...]) -> frozenset[int]:
 
 
 def _cpu_set(folder: Path, list_name: str, mask_name: str) -> frozenset[int]:
-    listed = _text(folder / list_name)
+    listed = text_of(folder / list_name)
     if listed:
         return parse_list(listed)
-    mask = _text(folder / mask_name)
+    mask = text_of(folder / mask_name)
     return parse_mask(mask) if mask else frozenset()
 
 
 def _package(root: Path, cpu: int) -> int:
-    text = _text(root / _CPUS / f"cpu{cpu}" / "topology/physical_package_id")
+    text = text_of(root / _CPUS / f"cpu{cpu}" / "topology/physical_package_id")
     return max(int(text), 0) if text else 0
 
 
@@ -227,11 +227,11 @@ def _read_caches(root: Path, cpus: frozenset[int]) -> tuple[Cache, ...]:
     sizes: dict[str, int | None] = {}
     for cpu in sorted(cpus):
         for folder in sorted((root / _CPUS / f"cpu{cpu}" / "cache").glob("index[0-9]*")):
-            level, kind = _text(folder / "level"), _text(folder / "type")
+            level, kind = text_of(folder / "level"), text_of(folder / "type")
             name = f"L{level}" + {"Data": "d", "Instruction": "i"}.get(kind, "")
             shared = _cpu_set(folder, "shared_cpu_list", "shared_cpu_map") & cpus
             instances[name].add(shared or frozenset({cpu}))
-            sizes.setdefault(name, _bytes(_text(folder / "size")))
+            sizes.setdefault(name, _bytes(text_of(folder / "size")))
     return tuple(
         Cache(name=name, size_bytes=sizes[name], n_instances=len(instances[name])) for name in sorted(instances)
     )
@@ -250,7 +250,7 @@ def _bytes(text: str) -> int | None:
     return int(match[1]) * _UNITS[match[2]] if match else None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     """Return a file's text, or nothing: what a kernel does not tell is not there."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()

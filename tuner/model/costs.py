@@ -25,7 +25,7 @@ grain are `Terms` of `tuner.model.hardware`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,27 +117,15 @@ class Operating:
 
     def summed(self, parts: NDArray[np.intp], n_parts: int) -> Operating:
         """Return the sums over operators of the same part; `parts` has shape (operators,)."""
-
-        def sums(values: Array) -> Array:
-            return np.bincount(parts, values, n_parts).astype(np.float64)
-
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
         return Operating(
-            time_s=sums(self.time_s),
-            serial_s=sums(self.serial_s),
-            busy_s=sums(self.busy_s),
-            memory_s=sums(self.memory_s),
-            moved=sums(self.moved),
+            **{name: np.bincount(parts, each, n_parts).astype(np.float64) for name, each in arrays.items()}
         )
 
     def where(self, mask: NDArray[np.bool_], other: Operating) -> Operating:
         """Return these operators where the mask is true, and another's where not."""
-        return Operating(
-            time_s=np.where(mask, self.time_s, other.time_s),
-            serial_s=np.where(mask, self.serial_s, other.serial_s),
-            busy_s=np.where(mask, self.busy_s, other.busy_s),
-            memory_s=np.where(mask, self.memory_s, other.memory_s),
-            moved=np.where(mask, self.moved, other.moved),
-        )
+        pairs = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        return Operating(**{name: np.where(mask, *pair) for name, pair in pairs.items()})
 
 
 def moving_s(

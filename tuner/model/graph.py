@@ -14,7 +14,6 @@ order finds the same.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -22,6 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "SparseMatMul"})
 _CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
@@ -60,8 +62,7 @@ _SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f1
 """Precisions as TensorFlow names them, and as they are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(Struct, frozen=True, array_like=True):
     """One output of a node: data type, as TensorFlow names it, and shape, None where it is not known."""
 
     dtype: str
@@ -91,8 +92,7 @@ class Output:
         return self.size * self.itemsize
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, array_like=True):
     """An operator: its type, the (node, output) pairs it takes, its outputs, and how often it runs in one call."""
 
     op: str
@@ -102,9 +102,10 @@ class Node:
     times: int | None = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """The nodes of one call with one item, in topological order; what it returns, and its variables.
+
+    As a child writes it (`tuner.frameworks.tensorflow.child.graph`).
 
     `variables` holds (node, elements, bytes) of each.
     """
@@ -112,26 +113,6 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[int, int], ...]
     variables: tuple[tuple[int, int, int], ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Graph:
-        """Return the graph that a child wrote (`tuner.frameworks.tensorflow.child.graph`)."""
-        return cls(
-            nodes=tuple(
-                Node(
-                    op=op,
-                    inputs=tuple((i, k) for i, k in inputs),
-                    outputs=tuple(
-                        Output(dtype=dtype, shape=None if shape is None else tuple(shape)) for dtype, shape in outputs
-                    ),
-                    attributes=attributes,
-                    times=times,
-                )
-                for op, inputs, outputs, attributes, times in data["nodes"]
-            ),
-            outputs=tuple((i, k) for i, k in data["outputs"]),
-            variables=tuple((node, n, size) for node, n, size in data["variables"]),
-        )
 
     def taken(self, node: Node) -> list[Output]:
         """Return the tensors that a node takes."""
@@ -170,8 +151,8 @@ class Features:
 
 def read(path: Path) -> Graph | None:
     """Return the graph of an export, None where it could not be understood."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return None if data is None else Graph.from_dict(data)
+    graph: Graph | None = msgspec.json.decode(path.read_bytes(), type=Graph | None)
+    return graph
 
 
 def features(graph: Graph) -> Features:

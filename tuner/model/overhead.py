@@ -1,6 +1,6 @@
 """What the runtime costs beside the operators: a few figures of traced steps, and how they change with the batch size.
 
-Of a step S, |O| being how long at least one operator runs in it (`tuner.frameworks.step`):
+Of a step S, |O| being how long at least one operator runs in it (`tuner.frameworks.framework.Part`):
 
     exposed overhead    1 - |O| / S; on a GPU, the share in which nothing is computed or copied. The time in which a GPU
                         idles is what TensorFlow's guide to its profiler calls idle or kernel launch time; its share of
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tuner.frameworks.step import Part, StepParts
+from tuner.frameworks.framework import Part, StepParts
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Execution

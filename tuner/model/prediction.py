@@ -1,11 +1,16 @@
-"""A prediction: throughput over a search space on a machine, and why it is so. Nothing of it is measured."""
+"""A prediction: throughput over a search space on a machine, and why it is so. Nothing of it is measured.
+
+A search has what is expected of settings as its prior mean.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tuner.machine.host import Machine
 from tuner.model.configuration import EXECUTOR, MODELLED, configuration_of
@@ -14,6 +19,8 @@ from tuner.model.predictor import Predictor, profiled
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.stats.estimate import Array
+from tuner.study.lattice import thinned
 
 MOST_SETTINGS = 20_000
 _SEED = 0
@@ -101,6 +108,31 @@ def best_of(rates: Mapping[Setting, float], reference: Setting) -> Setting:
 def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: Hardware) -> float:
     """Return the predicted items a second of a setting."""
     return predictor.items_per_s(configuration_of(setting, machine, has_teams=predictor.has_teams), hardware)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedRatio:
+    """The log-ratio of the predicted throughput of settings to that of the reference; each is simulated once."""
+
+    predictor: Predictor
+    machine: Machine
+    hardware: Hardware
+    reference: Setting
+    _rates: dict[Setting, float] = field(default_factory=dict, init=False)
+
+    def __call__(self, settings: Sequence[Setting]) -> Array:
+        """Return the log-ratios, shape (settings,)."""
+        reference = self._rate(self.reference)
+        return np.array([math.log(self._rate(setting) / reference) for setting in settings])
+
+    def best(self, points: Sequence[Setting]) -> Setting:
+        """Return the point that is predicted to be best, the simplest of those near it; of very many some are asked."""
+        return best_of({points[i]: self._rate(points[i]) for i in thinned(len(points))}, self.reference)
+
+    def _rate(self, setting: Setting) -> float:
+        if setting not in self._rates:
+            self._rates[setting] = rate_of(self.predictor, setting, self.machine, self.hardware)
+        return self._rates[setting]
 
 
 def reasons(predictor: Predictor, batch_size: int, hardware: Hardware) -> Reasons:

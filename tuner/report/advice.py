@@ -18,9 +18,8 @@ from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.result.recommendation import RecommendationResult, kind_text, n_studies, over_default
 from tuner.result.wording import range_text, speed_up
-from tuner.rules.advice import AdviceCode, AdviceReason
 from tuner.rules.recipe import FRAMEWORK
-from tuner.rules.rule import KEEP
+from tuner.rules.rule import KEEP, AdviceCode, AdviceReason
 from tuner.space.carrier import Variable
 from tuner.space.term import CORES, SHARE
 from tuner.stats.equivalence import VerdictCode

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.frameworks.step import Part
+from tuner.frameworks.framework import Part
 from tuner.machine.host import Machine
 from tuner.model.overhead import HIDDEN
 from tuner.model.profile import Bound

@@ -18,12 +18,11 @@ from tuner.quantity import percent, plural, ratio_text
 from tuner.report.layout import left_out_text, table
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.kind import Kind, StratumClass
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, TERMS, THREADS, factor_words
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURES
-from tuner.rules.strata import AdviceByStratum, StratumEvidence, is_gain
+from tuner.rules.strata import AdviceByStratum, Stratum, StratumClass, StratumEvidence, is_gain
 from tuner.space.carrier import Variable
 from tuner.space.term import COMPACT, EIGEN, OPENMP, Scale
 
@@ -450,12 +449,12 @@ def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
     yield from ((rule, stratum) for rule in group.rules if rule.terms for stratum in rule.advice.strata)
 
 
-def _build(kind: Kind) -> str:
+def _build(kind: Stratum) -> str:
     """Return what a build is called, with the GPU that computes."""
     return f"{_BUILDS[kind.pool]}, {kind.gpu}" if kind.gpu else _BUILDS[kind.pool]
 
 
-def _order(kind: Kind) -> tuple[bool, bool, bool, int, str]:
+def _order(kind: Stratum) -> tuple[bool, bool, bool, int, str]:
     """Return what puts stock wheels before other builds, oneDNN and no limit first, and few cores before many."""
     return kind.pool != EIGEN, not kind.onednn, kind.quota, int(kind.cores or 0), kind.shape or ""
 
@@ -466,7 +465,7 @@ def _models(rule: Rule, group: RuleList) -> str:
     return " and ".join(words) or (_ALL if rule is group.rules[0] else _OTHERS)
 
 
-def _values(rule: Rule, kind: Kind) -> Iterator[tuple[str, str]]:
+def _values(rule: Rule, kind: Stratum) -> Iterator[tuple[str, str]]:
     """Yield what a rule sets on such a build: variables, or the batch size, with their values in words."""
     for knob, term in rule.terms.items():
         if knob == BATCH:
@@ -489,7 +488,7 @@ def _value_text(rule: Rule, variable: str, knob: str, term: str) -> str:
     return words
 
 
-def _example(rule: Rule, kind: Kind) -> str:
+def _example(rule: Rule, kind: Stratum) -> str:
     """Return the variables of a rule in full, on a machine of one socket."""
     cores = int(kind.cores or 1)
     usable = cores if kind.cpu_limit is None else min(cores, math.ceil(float(kind.cpu_limit)))
@@ -520,7 +519,7 @@ def _speed_up(stratum: StratumEvidence) -> str:
     return ratio_text(gain.ratio, gain.low, gain.high, "×")
 
 
-def _more_text(each: CounterExample, kind: Kind) -> str:
+def _more_text(each: CounterExample, kind: Stratum) -> str:
     """Return of which workload a search found more, and where."""
     limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
     return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
@@ -557,7 +556,7 @@ def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
         yield "Measured", text
 
 
-def _legend(rules: RuleSet, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
+def _legend(rules: RuleSet, kinds: Sequence[Stratum]) -> Iterator[tuple[str, str]]:
     """Yield what the words of the tables mean."""
     terms = {term for group in rules.groups.values() for rule in group.rules for term in rule.terms.values()}
     yield (

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuner.frameworks.step import Part
+from tuner.frameworks.framework import Part
 from tuner.machine.host import Machine
 from tuner.measure.warning import seen_warnings
 from tuner.model.configuration import EXECUTOR

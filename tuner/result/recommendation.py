@@ -10,13 +10,11 @@ from tuner.model.graph import Features
 from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
 from tuner.result.study import Applied
-from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision
-from tuner.rules.average import Count, Ratio
 from tuner.rules.gains import CounterExample, Evidence
-from tuner.rules.kind import Kind
 from tuner.rules.recipe import FRAMEWORK
+from tuner.rules.rule import AdviceCode, AdviceReason, RuleDecision
 from tuner.rules.situation import FEATURE
-from tuner.rules.strata import StratumEvidence
+from tuner.rules.strata import Count, Ratio, Stratum, StratumEvidence
 from tuner.space.term import OPENMP
 from tuner.stats.equivalence import MARGIN
 from tuner.study.subject import Values
@@ -54,7 +52,7 @@ class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
     high: float | None
     n_workloads: Count
     prediction_interval: tuple[float, float] | None
-    kind: Kind | None
+    kind: Stratum | None
 
 
 class FollowedRule(Struct, frozen=True, kw_only=True):
@@ -105,7 +103,7 @@ def ratio_of(mean: Ratio | None) -> str:
     return "—" if mean is None else ratio_text(mean.ratio, mean.low, mean.high)
 
 
-def kind_text(kind: Kind) -> str:
+def kind_text(kind: Stratum) -> str:
     """Return a kind of machine and build in words."""
     off = "" if kind.onednn else f" {FEATURE['onednn'].words[1]}"
     shape = kind.shape or f"any number of cores{', a quota' if kind.quota else ''}"

@@ -1,26 +1,40 @@
-"""Learn a few rules, with their evidence, from the studies of a team."""
+"""Learn a few rules, with their evidence, from the studies of a team, and the policy that applies them.
+
+A policy is rules that are applied only where they are shown to help; elsewhere the default is kept. The step has to be
+learned as the rules are, and from the same studies: a table of what a policy gains in studies that were left out is
+honest only if their evidence had no part in the decision to follow or to keep. So inside what is left, workloads are
+left out once more, to learn where the rules help that were not chosen by them (nested cross-validation: Varma & Simon
+(2006), Bias in error estimation when using cross-validation for model selection, BMC Bioinformatics 7).
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 from msgspec import structs
 
-from tuner.rules.average import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
-from tuner.rules.kind import StratumClass
 from tuner.rules.learn import LearnPlan
-from tuner.rules.policy import Policy, StudyMask, do_no_harm_policy
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
 from tuner.rules.recipe import FRAMEWORK, Recipe
 from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
-from tuner.rules.strata import AdviceByStratum, Expected, StratumEvidence
+from tuner.rules.strata import (
+    AdviceByStratum,
+    Expected,
+    Gain,
+    Ratio,
+    StratumClass,
+    StratumEvidence,
+    advice_by_stratum,
+    over_workloads,
+    prediction_interval,
+)
 from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, thread_table
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -29,7 +43,58 @@ from tuner.stats.estimate import Estimate
 
 Out = Callable[[StudyEvidence], bool]
 """Says of a study whether it is left out."""
+StudyMask = tuple[bool, ...]
+"""Which studies of a table are learned from."""
 _FEW = 3  # of what a recipe could be called as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Rules, the first of which that holds counts; and of each, in which strata it is advised."""
+
+    rules: Rules
+    advice: Sequence[AdviceByStratum]
+    """Of each rule."""
+
+    def recipe(self, study: StudyEvidence) -> Recipe:
+        """Return what is followed in a study; to keep what is there where no gain is shown."""
+        i = first_rule(self.rules, study)
+        if i == len(self.rules):
+            return Recipe()
+        row = self.advice[i].row(study.kind)
+        return self.rules[i][1] if row is not None and row.is_advised else Recipe()
+
+
+def do_no_harm_policy(
+    table: TrainingTable,
+    rules: Rules,
+    study_mask: StudyMask,
+    *,
+    learned: Callable[[StudyMask], Rules],
+    fold: Mapping[str, int],
+) -> Policy:
+    """Return the policy that rules give which were learned from the studies in `study_mask`, and from these alone.
+
+    `learned` gives the rules of some studies; `fold` says which workloads are left out together.
+    """
+    gains: list[list[Gain]] = [[] for _ in rules]
+    for left_out in sorted(set(fold.values())):
+        met = [n for n, study in enumerate(table.studies) if study_mask[n] and fold[study.workload] == left_out]
+        if not met:
+            continue
+        of_others = learned(
+            tuple(
+                is_kept and fold[study.workload] != left_out
+                for is_kept, study in zip(study_mask, table.studies, strict=True)
+            )
+        )
+        for n in met:
+            study = table.studies[n]
+            i = first_rule(rules, study)
+            if i < len(rules):
+                gained = table.problem.u[n, table.recipes.index(follow(of_others, study))]
+                gains[i].append(Gain(situation=study.kind, log_ratio=float(gained)))
+    return Policy(rules=rules, advice=[advice_by_stratum(each) for each in gains])
 
 
 def rules_of(table: TrainingTable, policy: Policy, proof: Proof) -> list[Rule]:

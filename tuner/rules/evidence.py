@@ -20,9 +20,9 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, process_sds
 from tuner.measure.rates import log_rates
 from tuner.model.graph import Features
-from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, POOLS, Recipe, speaks_of
 from tuner.rules.situation import Situation, of_study
+from tuner.rules.strata import SituationKind
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.space.common import INSTANCES, STREAMS
 from tuner.space.setting import Setting

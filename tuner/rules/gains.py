@@ -9,10 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.kind import SituationKind, StratumClass
-from tuner.rules.strata import Expected, grouped
+from tuner.rules.strata import Count, Expected, Ratio, SituationKind, StratumClass, grouped, over_workloads
 from tuner.space.setting import Setting
 
 _Z95 = 1.96  # standard deviations of a normal interval of 95 %

@@ -1,7 +1,9 @@
 """Hypotheses: the rules that simulated studies would give, each with the measured study that would test it.
 
-For machines with more cores than anyone has measured on, a simulation says what to look for. It proves nothing: a
-hypothesis is kept apart from rules, and becomes one when studies of real processes say the same.
+For machines with more cores than anyone has measured on, a simulation says what to look for. What a model of the
+machine predicts of a workload is a study in the form that rules are learned from. It proves nothing: nothing of it is
+measured, and none is ever among the evidence of a rule. A hypothesis becomes a rule when studies of real processes say
+the same.
 
 Notation
     g_s(r)  predicted log-ratio to the default of what a recipe r means in study s; g_s(b) that of a guide b
@@ -13,24 +15,40 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from typing import Literal as OneOf
 
 from msgspec import Struct, field
 
+from tuner.frameworks.framework import Build
+from tuner.machine.host import Machine, host_of
 from tuner.model.configuration import EXECUTOR
-from tuner.rules.average import over_workloads
-from tuner.rules.condition import Condition
-from tuner.rules.evidence import StudyEvidence
+from tuner.model.graph import Features
+from tuner.rules.evidence import COMPACT_BASELINE, StudyEvidence, apply, by_width
 from tuner.rules.learn import LearnPlan
-from tuner.rules.recipe import FRAMEWORK, THREADS, Recipe
+from tuner.rules.recipe import (
+    BATCH,
+    BINDING,
+    FRAMEWORK,
+    ONEDNN,
+    TERMS,
+    THREADS,
+    Recipe,
+    acts_on,
+    speaks_of,
+    thread_recipes,
+)
 from tuner.rules.rule import recipe_words
-from tuner.rules.simulated import one_operator
+from tuner.rules.situation import Condition, Situation
+from tuner.rules.strata import over_workloads
+from tuner.rules.surface import Measured, ResponseSurface
 from tuner.rules.table import first_rule, thread_table
-from tuner.space.setting import Setting
+from tuner.space.setting import Setting, distinct
 from tuner.space.term import OPENMP, SHARE, WIDTH
-from tuner.study.subject import Document, Values
+from tuner.stats.estimate import Array
+from tuner.study.subject import Document, Values, WorkloadFacts
 
 TOLD_APART = math.log(1.02)
 """What a comparison tells apart (log-ratio)."""
@@ -40,6 +58,74 @@ _DEFAULT = FRAMEWORK.catalogue.default
 _INTEL = next(each.name for each in FRAMEWORK.baselines if each.at_best_batch)
 (_WANG,) = (each.name for each in FRAMEWORK.width_guides)
 _SEVERAL = Recipe.of({EXECUTOR.slots: WIDTH.name, EXECUTOR.threads: SHARE.name, EXECUTOR.team: SHARE.name})
+SIMULATED = "simulated"
+_SD = 0.01  # log scale: what a simulation is known to within, as far as its own differences go
+
+Predict = Callable[[Setting, Sequence[Setting]], Array]
+"""The predicted log-ratios of settings to a reference, shape (settings,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What is simulated: a workload with its graph's features, the build that it was profiled in, and a machine."""
+
+    workload: WorkloadFacts
+    features: Features
+    build: Build
+    machine: Machine
+    predict: Predict
+
+
+def simulated_study(of: Simulated) -> StudyEvidence:
+    """Return what a study would say that had tried what any rule could set, and all guides, without noise."""
+    machine, build, batch_size = of.machine, of.build, of.workload.batch_size
+    runtime = build.to_dict()
+    pool = FRAMEWORK.pool(runtime)
+    situation = Situation(
+        workload=of.workload.name,
+        mode=of.workload.mode,
+        batch_size=batch_size,
+        features=of.features,
+        machine=machine,
+        pool=pool,
+        onednn=FRAMEWORK.has_onednn(runtime),
+    )
+    knobs = [name for name in TERMS if speaks_of(name, on_gpu=False) and acts_on(name, pool) and name != ONEDNN]
+    values = {name: FRAMEWORK.knobs[name].default(machine, build, batch_size) for name in knobs}
+    default = Setting.of(values | {BATCH: batch_size})
+    guides = {each.name: each.rule(machine) for each in FRAMEWORK.baselines if not each.needs}
+    compact = guides[COMPACT_BASELINE][BINDING] if pool == OPENMP else None
+    baselines = {name: apply(default, rule, None) for name, rule in guides.items()}
+    baselines |= by_width(default, machine, of.features.width, compact)
+    recipes = [recipe for recipe in thread_recipes() if ONEDNN not in recipe.to_dict()]
+    meant = [apply(default, recipe.values(situation.scale), compact) for recipe in recipes]
+    settings = [each for each in distinct([*baselines.values(), *meant]) if each != default]
+    gains = of.predict(default, settings)
+    return StudyEvidence(
+        name=f"{SIMULATED} {of.workload.name} {of.workload.mode} on {machine.id}",
+        created="",
+        host=host_of(machine),
+        shape_id=machine.id,
+        runtime=build.version,
+        situation=situation,
+        default=default,
+        baselines=baselines,
+        compact=compact,
+        batches=(batch_size,),
+        covers_threads=True,
+        surface=ResponseSurface(
+            default,
+            [
+                Measured(setting=setting, log_ratio=float(gain), variance=_SD**2)
+                for setting, gain in zip(settings, gains, strict=True)
+            ],
+        ),
+    )
+
+
+def one_operator(study: StudyEvidence) -> Setting:
+    """Return one operator at a time on all usable cores."""
+    return apply(study.default, FRAMEWORK.threads_on(study.situation.machine.usable_cores), study.compact)
 
 
 class MachineRow(Struct, frozen=True, kw_only=True):

@@ -97,15 +97,12 @@ class Problem:
 
     def part(self, studies: Mask) -> Problem:
         """Return the same of some of the studies."""
-        return Problem(
+        return replace(
+            self,
             u=self.u[studies],
             measured=self.measured[studies],
             masks=self.masks[:, studies],
             workloads=self.workloads[studies],
-            recipe_cost=self.recipe_cost,
-            mask_cost=self.mask_cost,
-            plain=self.plain,
-            sd=self.sd,
         )
 
 

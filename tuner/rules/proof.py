@@ -1,12 +1,12 @@
 """Proof: the rules that the other workloads, machines or shapes would have given, on those that were left out.
 
 Beside the rules, followed everywhere, stands the policy: the same rules with the step that does no harm
-(`tuner.rules.policy`), learned from the others too. It is what `tftune recommend` follows.
+(`tuner.rules.distil`), learned from the others too. It is what `tftune recommend` follows.
 
 Every figure is a geometric mean over workloads of rates relative to the best setting found in the study, at the
 workload's own batch size where rules on threads are looked at, at any where those on batches are; beside them stand
 the baselines, and Wang et al.'s formula among them, as recalled. What the policy gains over each is told by class of
-strata (`tuner.rules.kind.StratumClass`): how much there is to gain differs too much between these for one average.
+strata (`tuner.rules.strata.StratumClass`): how much there is to gain differs too much between these for one average.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, is_tied_with_best, loss
-from tuner.rules.kind import SituationKind, StratumClass
 from tuner.rules.recipe import Recipe
-from tuner.rules.strata import grouped
+from tuner.rules.strata import Count, Ratio, SituationKind, StratumClass, grouped, over_workloads
 from tuner.rules.table import TrainingTable
 from tuner.space.setting import Setting
 

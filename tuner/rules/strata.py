@@ -21,19 +21,141 @@ matter of the build, so that what was seen on others says nothing.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from tuner.rules.average import Count, Ratio, over_workloads
-from tuner.rules.kind import Kind, SituationKind
+from tuner.rules.situation import Situation
+from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate, estimate
 
 T = TypeVar("T")
+Count = Annotated[int, Meta(ge=0)]
 _MIN_WORKLOADS = 3  # of an interval that says something
+_SHAPE = re.compile(r"\d+ cores?(, quota \d+(\.\d+)?(e[+-]?\d+)?)?")
+
+
+class Ratio(Struct, frozen=True, kw_only=True):
+    """A geometric mean of ratios over workloads with its 95 % interval, which a single workload does not have."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    n_workloads: Count
+
+    @classmethod
+    def of(cls, average: Estimate) -> Ratio:
+        """Return a mean log-ratio as a ratio."""
+        low, high = average.interval()
+        has_interval = math.isfinite(high)
+        return cls(
+            ratio=average.ratio,
+            low=low if has_interval else None,
+            high=high if has_interval else None,
+            n_workloads=average.n,
+        )
+
+
+def over_workloads(values: Iterable[tuple[str, float]]) -> Estimate:
+    """Return the mean of (workload, log-ratio): of each workload first, then of these; raises ValueError of nothing.
+
+    The workload is the unit: its standard error is what workloads scatter by, s/√C for C of them.
+    """
+    by_workload: dict[str, list[float]] = defaultdict(list)
+    for workload, value in values:
+        by_workload[workload].append(value)
+    return estimate([math.fsum(each) / len(each) for each in by_workload.values()])
+
+
+def prediction_interval(average: Estimate) -> tuple[float, float] | None:
+    """Return what one more workload lies between with 95 %; None of fewer than two workloads."""
+    if average.n < 2 or not math.isfinite(average.se):
+        return None
+    wide = Estimate(mean=average.mean, se=average.se * math.sqrt(average.n + 1), n=average.n, df=average.df)
+    return wide.interval()
+
+
+class StratumClass(StrEnum):
+    """The classes of strata that headlines are given by: where oneDNN is off, else where there is a quota, the rest."""
+
+    ONEDNN_OFF = "onednn-off"
+    QUOTA = "quota"
+    REST = "rest"
+
+
+class Stratum(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A kind of machine and build, or a build with any number of cores where `shape` is None."""
+
+    shape: str | None
+    """The cores and the quota, in words."""
+    pool: str
+    onednn: bool
+    quota: bool
+    gpu: str = ""
+    """The model of the GPU that computes; empty on the CPU."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a shape or a pool that none can be."""
+        if self.shape is not None and not _SHAPE.fullmatch(self.shape):
+            raise ValueError(f"'{self.shape}' is no shape of a machine")
+        if self.pool not in (EIGEN, OPENMP):
+            raise ValueError(f"unknown pool '{self.pool}'")
+
+    def covers(self, other: Stratum) -> bool:
+        """Return whether another kind is of this one."""
+        return self.shape in (None, other.shape) and self.build == other.build
+
+    @property
+    def build(self) -> tuple[str, bool, bool, str]:
+        """Return all of it but the shape."""
+        return self.pool, self.onednn, self.quota, self.gpu
+
+    @property
+    def cores(self) -> str | None:
+        """Return the number of cores, None of any."""
+        return None if self.shape is None else self.shape.partition(" ")[0]
+
+    @property
+    def cpu_limit(self) -> str | None:
+        """Return the number of CPUs that the quota allows, None where there is none, or any."""
+        return (self.shape or "").partition(", quota ")[2] or None
+
+    @property
+    def stratum_class(self) -> StratumClass:
+        """Return the class that headlines count it among."""
+        if not self.onednn:
+            return StratumClass.ONEDNN_OFF
+        return StratumClass.QUOTA if self.quota else StratumClass.REST
+
+
+class SituationKind(Stratum, frozen=True, kw_only=True):
+    """A workload in a mode, on a kind of machine and build."""
+
+    workload: str
+    mode: str
+
+    @classmethod
+    def of(cls, situation: Situation) -> SituationKind:
+        """Return the kind of a situation."""
+        machine = situation.machine
+        quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
+        plural = "s" if machine.physical_cores > 1 else ""
+        return cls(
+            workload=situation.workload,
+            mode=situation.mode,
+            shape=f"{machine.physical_cores} core{plural}{quota}",
+            pool=situation.pool,
+            onednn=situation.onednn,
+            quota=machine.cpu_quota is not None,
+            gpu=situation.gpu,
+        )
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -56,7 +178,7 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
     `gained` is what the advice rests on.
     """
 
-    kind: Kind
+    kind: Stratum
     n_studies: Count
     n_machines: Count = 0
     """On how many machines these studies were made; 0 in files of earlier versions."""
@@ -79,7 +201,7 @@ class AdviceByStratum(Struct, frozen=True, kw_only=True):
     strata: tuple[StratumEvidence, ...]
     builds: tuple[StratumEvidence, ...]
 
-    def row(self, kind: Kind) -> StratumEvidence | None:
+    def row(self, kind: Stratum) -> StratumEvidence | None:
         """Return what speaks of a machine and build, a stratum before a build; None where nothing does."""
         return next((row for row in (*self.strata, *self.builds) if row.kind.covers(kind)), None)
 
@@ -124,7 +246,7 @@ def _evidence(shape: str | None, members: Sequence[Gain], gained: Ratio, decidin
     """Return the evidence of strata of one kind: advised where it gained, and where what decides shows a gain."""
     pool, onednn, quota, gpu = members[0].situation.build
     return StratumEvidence(
-        kind=Kind(shape=shape, pool=pool, onednn=onednn, quota=quota, gpu=gpu),
+        kind=Stratum(shape=shape, pool=pool, onednn=onednn, quota=quota, gpu=gpu),
         n_studies=len(members),
         gained=gained,
         is_advised=is_gain(gained.ratio) and deciding.n_workloads >= _MIN_WORKLOADS and is_shown(deciding),

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.rules.condition import Condition, Literal, thresholds
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
 from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
-from tuner.rules.situation import FEATURES
+from tuner.rules.situation import FEATURES, Condition, Literal, thresholds
 from tuner.space.setting import Setting
 from tuner.space.term import OPENMP
 

@@ -19,16 +19,22 @@ Libraries = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """An environment variable. `texts` are what some words become there, None for not set at all."""
+class _Named:
+    """What each has: the `name` of what carries the value, by which it is called in a table, too."""
 
     name: str
-    texts: Mapping[Value, str | None] | None = None
 
     @property
     def title(self) -> str:
         """Return what it is called in a table."""
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(_Named):
+    """An environment variable. `texts` are what some words become there, None for not set at all."""
+
+    texts: Mapping[Value, str | None] | None = None
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return the variable with this value."""
@@ -41,20 +47,13 @@ class Preload:
     """A library that is preloaded; the word for what the build or the system brings by itself needs none."""
 
     usual: str
-
-    @property
-    def name(self) -> str:
-        """Return the variable that the loader reads."""
-        return PRELOAD
+    name: str = PRELOAD
+    """The variable that the loader reads."""
+    title: str = PRELOAD
 
     def deploy(self, value: Value, libraries: Libraries) -> Deployment:
         """Return the preload of the library that is called `value`."""
         return Deployment(env={PRELOAD: libraries[str(value)]}) if value in libraries else Deployment()
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return PRELOAD
 
     def is_missing(self, value: Value, libraries: Libraries) -> bool:
         """Return whether the library of this value is not installed here."""
@@ -66,11 +65,7 @@ class Mask:
     """The CPUs that the process, and all that it starts, may run on."""
 
     name: str = "taskset"
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return self.name
+    title: str = "taskset"
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return the mask."""
@@ -78,16 +73,10 @@ class Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Option(_Named):
     """An option of the session that a framework makes of a model; the value `without` is none at all."""
 
-    name: str
     without: Value | None = None
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return self.name
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return the option with this value."""
@@ -99,11 +88,7 @@ class Processes:
     """How many processes run the workload at the same time."""
 
     name: str = "processes"
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return "parallel processes"
+    title: str = "parallel processes"
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return so many processes."""
@@ -115,11 +100,7 @@ class Streams:
     """How many threads of the program call the model at the same time."""
 
     name: str = "streams"
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return "concurrent calls"
+    title: str = "concurrent calls"
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return so many callers."""
@@ -131,11 +112,7 @@ class Share:
     """How many cores a member of an ensemble has. Which ones depends on the others: the space says it of all."""
 
     name: str
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return "taskset"
+    title: str = "taskset"
 
     def deploy(self, _value: Value, _: Libraries) -> Deployment:
         """Return nothing, as it says nothing by itself."""
@@ -147,11 +124,7 @@ class Argument:
     """An argument that the workload's own code takes."""
 
     name: str
-
-    @property
-    def title(self) -> str:
-        """Return what it is called in a table."""
-        return "your own code"
+    title: str = "your own code"
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return the argument with this value."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA, TF32_VARIABLE
+from tuner.devices.nvidia import NVIDIA, TF32_VARIABLE
 from tuner.machine.host import Machine
 from tuner.space import auditing
 from tuner.space.baseline import MAX_INSTANCES

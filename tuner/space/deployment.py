@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tuner.devices import registry as devices
@@ -11,6 +11,7 @@ from tuner.devices.gpu import KIND as GPU
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
+_ALWAYS_TOLD = ("env", "arguments", "cpus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +33,21 @@ class Deployment:
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, int | str] = field(default_factory=dict)
     arguments: Mapping[str, int | str] = field(default_factory=dict)
     cpus: str | None = None
+    options: Mapping[str, int | str] = field(default_factory=dict)
     processes: int = 1
     cpu_sets: tuple[str, ...] = ()
-    streams: int = 1
     shared_batch: int = 0
     name: str = ""
     share: int = 0
-    members: tuple[Deployment, ...] = ()
     gpu: str | None = None
     device: str = GPU
     inherited: tuple[str, ...] = ()
     measured_cpus: float | None = field(default=None, compare=False)  # it changes nothing of what is set
     framework: str = field(default="", compare=False)
+    members: tuple[Deployment, ...] = ()
+    streams: int = 1
 
     def under(self, environment: Mapping[str, str]) -> Deployment:
         """Return it with the variables that the measured processes inherited, beside its own."""
@@ -120,21 +121,14 @@ class Deployment:
         return bool(named) or together or (part.cpus is not None and self.cpus is not None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain data."""
-        data: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
-        data |= {"options": dict(self.options)} if self.options else {}
-        data |= {"processes": self.processes} if self.processes > 1 else {}
-        data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
-        data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
-        data |= {"name": self.name} if self.name else {}
-        data |= {"share": self.share} if self.share else {}
-        data |= {"gpu": self.gpu} if self.gpu is not None else {}
-        data |= {"device": self.device} if self.device != GPU else {}
-        data |= {"inherited": list(self.inherited)} if self.inherited else {}
-        data |= {"measured_cpus": self.measured_cpus} if self.measured_cpus is not None else {}
-        data |= {"framework": self.framework} if self.framework else {}
-        data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
-        return data | ({"streams": self.streams} if self.streams > 1 else {})
+        """Return it as plain data; of most things, only what is not as by default."""
+        data: dict[str, object] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in _ALWAYS_TOLD or value not in (each.default, {}):
+                data[each.name] = dict(value) if isinstance(value, Mapping) else value
+                data[each.name] = list(value) if isinstance(value, tuple) else data[each.name]
+        return data | ({"members": [each.to_dict() for each in self.members]} if self.members else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Deployment:
@@ -144,23 +138,11 @@ class Deployment:
         """
         env = dict(data["env"])
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
-        arguments = dict(data.get("arguments", {} if batch_size is None else {"batch_size": int(batch_size)}))
-        options = dict(data.get("options", {}))
-        return cls(
-            env=env,
-            options=options,
-            arguments=arguments,
-            cpus=data.get("cpus", cpus),
-            processes=data.get("processes", 1),
-            cpu_sets=tuple(data.get("cpu_sets", ())),
-            streams=data.get("streams", 1),
-            shared_batch=data.get("shared_batch", 0),
-            name=data.get("name", ""),
-            share=data.get("share", 0),
-            members=tuple(cls.from_dict(each) for each in data.get("members", ())),
-            gpu=data.get("gpu"),
-            device=data.get("device", GPU),
-            inherited=tuple(data.get("inherited", ())),
-            measured_cpus=data.get("measured_cpus"),
-            framework=data.get("framework", ""),
-        )
+        known: dict[str, Any] = {
+            "arguments": {} if batch_size is None else {"batch_size": int(batch_size)},
+            "cpus": cpus,
+        }
+        known |= {each.name: data[each.name] for each in fields(cls) if each.name in data} | {"env": env}
+        for name in ("cpu_sets", "inherited"):
+            known[name] = tuple(known.get(name, ()))
+        return cls(**known | {"members": tuple(cls.from_dict(each) for each in data.get("members", ()))})

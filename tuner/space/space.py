@@ -13,14 +13,20 @@ from tuner.identity import digest
 from tuner.machine.coresets import are_shared, core_sets
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
-from tuner.space import batches
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import knob_name, of_member, share_sets, with_shares
 from tuner.space.expression import Expression
-from tuner.space.groups import INSTANCES, groups
+from tuner.space.groups import (
+    INSTANCES,
+    batch_shares,
+    batch_total,
+    default_batch_of,
+    groups,
+    with_shared_batch,
+)
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.space.values import Value
@@ -97,7 +103,7 @@ class Space:
         return (
             values.keys() == choices.keys()
             and all(value in choices[name] for name, value in values.items())
-            and (self.total_batch is None or batches.total(setting) == self.total_batch)
+            and (self.total_batch is None or batch_total(setting) == self.total_batch)
             and self.satisfies_pins(setting)
         )
 
@@ -241,24 +247,24 @@ def resolve(
         if "batch_size" in pins:
             raise BadInputError("both --batch-size and --set batch_size are given", "keep one of them")
         domains["batch_size"] = tuple(sorted({knobs["batch_size"].check(b, machine) for b in batch_sizes}))
-    default_batch = batches.default(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
+    default_batch = default_batch_of(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
     if fixed_batch:
         if batch_sizes and len(set(batch_sizes)) > 1:
             raise BadInputError("--objective latency with several batch sizes", "give one batch size")
         domains["batch_size"] = (default_batch,)
     total_batch = default_batch if splits_batch and INSTANCES in domains else None
     if total_batch is not None:
-        domains["batch_size"] = batches.shares(total_batch, domains[INSTANCES])
+        domains["batch_size"] = batch_shares(total_batch, domains[INSTANCES])
     baselines = {
         each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
         for each in catalogue.baselines
         if each.needs <= domains.keys() and (each.name == catalogue.default or device in each.devices)
     }
-    baselines = batches.shared(baselines, total_batch)
+    baselines = with_shared_batch(baselines, total_batch)
     pinned = {name: domains[name][0] for name in pins if total_batch is None or name != "batch_size"}
     several = groups(catalogue, domains, baselines[catalogue.default], machine, pinned) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
-    points = tuple(each for each in points if total_batch is None or batches.total(each) == total_batch)
+    points = tuple(each for each in points if total_batch is None or batch_total(each) == total_batch)
     members = tuple(member.name for member in workload.members)
     if members:
         default = baselines[catalogue.default]

@@ -25,7 +25,7 @@ from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
-from tuner.trial.fresh import FreshLauncher
+from tuner.trial.fresh import FreshLauncher, started
 from tuner.trial.launcher import Target, Worker
 from tuner.trial.process import ChildProcess, GuardLost, PipeFds
 
@@ -108,13 +108,7 @@ class ForkLauncher:
         seed = self._fresh.seeds.next(setting, number)
         request = {"spec": target.child_spec(setting, own, number, seed=seed), "env": late}
         try:
-            return ChildProcess(
-                lambda ends: server.fork(ends, request),
-                target.deadline_s,
-                audit_failure=lambda facts: target.audit_failure(setting, own, facts),
-                energy_j=target.energy_j,
-                has_device_memory=target.feed is not None,
-            )
+            return started(lambda ends: server.fork(ends, request), target, setting, own)
         except GuardLost:
             if server.ended():
                 raise ServerLost from None

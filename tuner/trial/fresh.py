@@ -33,6 +33,17 @@ def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]
     return start
 
 
+def started(start: StartProcess, target: Target, setting: Setting, deployment: Deployment) -> ChildProcess:
+    """Return the process that `start` makes for a setting, deployed so."""
+    return ChildProcess(
+        start,
+        target.deadline_s,
+        audit_failure=lambda facts: target.audit_failure(setting, deployment, facts),
+        energy_j=target.energy_j,
+        has_device_memory=target.feed is not None,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshLauncher:
     """Every process is a new interpreter, which is how users run."""
@@ -49,13 +60,8 @@ class FreshLauncher:
         """Start a single one, of several the one of that number."""
         target, deployment = self.target.of(number), deployment.of(number)
         spec = target.child_spec(setting, deployment, number, seed=self.seeds.next(setting, number))
-        return ChildProcess(
-            interpreter(target.python, target.base_env | dict(deployment.env), spec),
-            target.deadline_s,
-            audit_failure=lambda facts: target.audit_failure(setting, deployment, facts),
-            energy_j=target.energy_j,
-            has_device_memory=target.feed is not None,
-        )
+        start = interpreter(target.python, target.base_env | dict(deployment.env), spec)
+        return started(start, target, setting, deployment)
 
     def now(self) -> float:
         """Return the monotonic clock."""

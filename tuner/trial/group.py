@@ -14,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tuner.child.callers import MAX_STEP_TIMES
 from tuner.space.deployment import Deployment
@@ -31,41 +31,20 @@ from tuner.trial.outcome import (
     metered,
     no_meter,
 )
+from tuner.trial.process import ChildProcess
 
 T = TypeVar("T")
 
 _ONE_STEP_S = 1e-9  # a slice ends with the first step after its time: this one with the first step
 
 
-class Member(Worker, Protocol):
-    """A process that can be asked for something without waiting for the answer."""
-
-    def start_slice(self, duration_s: float) -> None:
-        """Let it run whole steps for at least `duration_s`."""
-
-    def end_slice(self) -> Slice:
-        """Wait for the slice that was begun; raises TrialFailure."""
-
-    def start_load(self, load: Load) -> None:
-        """Let it answer requests."""
-
-    def end_load(self, load: Load) -> Served:
-        """Wait until all are answered; raises TrialFailure."""
-
-    def start_batch(self, batch_size: int) -> None:
-        """Let it go on with another batch size."""
-
-    def end_batch(self) -> ReadyReport:
-        """Wait until it is warm with that batch size; raises TrialFailure."""
-
-
-def launch(start: Callable[[int], Member], deployment: Deployment, energy_j: EnergyMeter = no_meter) -> Worker:
+def launch(start: Callable[[int], ChildProcess], deployment: Deployment, energy_j: EnergyMeter = no_meter) -> Worker:
     """Start the processes of a deployment, by their numbers from 0, and return them as one.
 
     `energy_j` is read around each slice that several have together. Raises what `start` raises, with nothing left
     behind.
     """
-    members: list[Member] = []
+    members: list[ChildProcess] = []
     try:
         for number in range(deployment.processes):
             members.append(start(number))  # noqa: PERF401  # started processes must be known if the next start fails
@@ -83,7 +62,7 @@ def launch(start: Callable[[int], Member], deployment: Deployment, energy_j: Ene
 class Group:
     """Several processes that run one setting together."""
 
-    def __init__(self, members: Sequence[Member], energy_j: EnergyMeter = no_meter) -> None:
+    def __init__(self, members: Sequence[ChildProcess], energy_j: EnergyMeter = no_meter) -> None:
         self._members = members
         self._energy_j = energy_j
         self._shared_bytes: list[int] = []
@@ -214,7 +193,7 @@ class InStep(Group):
 class Ensemble(InStep):
     """Processes of different models that answer together."""
 
-    def __init__(self, members: Sequence[Member], names: Sequence[str], energy_j: EnergyMeter = no_meter) -> None:
+    def __init__(self, members: Sequence[ChildProcess], names: Sequence[str], energy_j: EnergyMeter = no_meter) -> None:
         """`names` are those of the members' models."""
         super().__init__(members, energy_j)
         self._names = names

@@ -1,8 +1,8 @@
 """Launchers: how a setting becomes a process that times slices on request.
 
-A process is asked through `Process` and made by a `Launcher`. There are four launchers: fresh interpreters
-(`tuner.trial.fresh`), forks of one that has imported the framework (`tuner.trial.forking`), runs of a command
-(`tuner.trial.running`), and a scripted machine for tests and demonstrations (`tuner.trial.scripted`).
+A process is asked through `Process` and made by a `Launcher`. There are three launchers: fresh interpreters
+(`tuner.trial.fresh`), forks of one that has imported the framework (`tuner.trial.forking`), and runs of a command
+(`tuner.trial.running`).
 """
 
 from __future__ import annotations

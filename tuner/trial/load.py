@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.trial.outcome import LATE
@@ -32,13 +32,7 @@ class Load:
 
     def request(self) -> dict[str, object]:
         """Return what a child is asked."""
-        return {
-            "rate": self.rate,
-            "seed": self.seed,
-            "duration_s": self.duration_s,
-            "sizes": list(self.sizes),
-            "wait_s": self.wait_s,
-        }
+        return asdict(self) | {"sizes": list(self.sizes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

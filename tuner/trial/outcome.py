@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from statistics import fmean
 from typing import Any
@@ -166,20 +166,9 @@ class Slice:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Slice:
         """Return the slice of a stored trial, or of one caller of a child."""
-        return cls(
-            start_s=data["start_s"],
-            elapsed_s=data["elapsed_s"],
-            n_steps=data["n_steps"],
-            step_s=tuple(data["step_s"]),
-            metrics=tuple(data.get("metrics", ())),
-            resolution=data.get("resolution", 0.0),
-            unit=data.get("unit", ""),
-            n_left_out=data.get("n_left_out", 0),
-            failed=tuple(data.get("failed", ())),
-            resumed=int(data.get("resumed", 0)),
-            window_s=data.get("window_s"),
-            energy_j=data.get("energy_j"),
-        )
+        told: dict[str, Any] = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+        return cls(**told)
 
     def to_dict(self) -> dict[str, object]:
         """Return the slice as plain data."""
@@ -330,37 +319,11 @@ class ReadyReport:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `ready` report."""
-        return cls(
-            import_s=data["import_s"],
-            context_s=data["context_s"],
-            load_s=data["load_s"],
-            first_step_s=data["first_step_s"],
-            warm_up=Slice.from_report(data["warm_up"]),
-            effective=data["effective"],
-            memory_bytes=data.get("memory_bytes"),
-            shared_bytes=data.get("shared_bytes"),
-            settled=data.get("settled"),
-            sample=data.get("sample"),
-            not_finite=data.get("not_finite") or {},
-            outputs=data.get("outputs"),
-        )
+        return cls(**_told(data))
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `batch` report: of the same process with another batch size, which loaded nothing."""
-        return replace(
-            self,
-            import_s=0.0,
-            context_s=0.0,
-            load_s=0.0,
-            first_step_s=report["first_step_s"],
-            warm_up=Slice.from_report(report["warm_up"]),
-            memory_bytes=report["memory_bytes"],
-            shared_bytes=report.get("shared_bytes"),
-            settled=report["settled"],
-            sample=report["sample"],
-            not_finite=report.get("not_finite") or {},
-            outputs=report.get("outputs"),
-        )
+        return replace(self, import_s=0.0, context_s=0.0, load_s=0.0, **_told(report))
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as plain data."""
@@ -376,6 +339,12 @@ class ReadyReport:
             "sample": self.sample,
             "outputs": self.outputs,
         } | ({"not_finite": self.not_finite} if self.not_finite else {})
+
+
+def _told(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a `ready` or `batch` report by the names that `ReadyReport` has for them."""
+    told = {each.name: report[each.name] for each in fields(ReadyReport) if each.name in report}
+    return told | {"warm_up": Slice.from_report(report["warm_up"]), "not_finite": report.get("not_finite") or {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

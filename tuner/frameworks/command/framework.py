@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA, TF32_VARIABLE
+from tuner.devices.nvidia import NVIDIA, TF32_VARIABLE
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.openmp import THREADING

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from tuner.devices.device import Device
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.frameworks.onnxruntime import build
-from tuner.frameworks.onnxruntime.build import SUBJECT, OnnxRuntimeBuild
-from tuner.frameworks.onnxruntime.child.session import CPU_PROVIDER, CUDA_OPTIONS, CUDA_PROVIDER
-from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL, SEQUENTIAL, UNBOUND
-from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.frameworks.onnxruntime.child.session import CONFIG, CPU_PROVIDER, CUDA_OPTIONS, CUDA_PROVIDER, MODES
+from tuner.frameworks.onnxruntime.knobs import (
+    AFFINITIES,
+    KNOBS,
+    PARALLEL,
+    SEQUENTIAL,
+    SUBJECT,
+    UNBOUND,
+    OnnxRuntimeBuild,
+)
 from tuner.machine.host import Machine
 from tuner.space import experiment
 from tuner.space.baseline import Baseline, of_instances
@@ -26,7 +32,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
 
-_ONNX = "onnx"
 # It looks for the cores where it runs: the numbers of CPUs differ from one container to the next.
 _AFFINITY_LINES = """
 # intra_op_affinity: a physical core for each thread but the caller's, which keeps the first
@@ -73,23 +78,6 @@ BASELINES: tuple[Baseline, ...] = (
 )
 
 
-def _initial_design(space: Space) -> list[Setting]:
-    """Return, as far as they are points of the space and no baselines: sleeping threads, two pools, and one thread."""
-    values = space.reference.to_dict()
-    share = max(1, int(values["intra_op_num_threads"]) // 2)
-    candidates: list[dict[str, Value]] = [
-        {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
-        {
-            "execution_mode": PARALLEL,
-            "inter_op_num_threads": 2,
-            "intra_op_num_threads": share,
-            "intra_op_affinity": UNBOUND,
-        },
-        {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
-    ]
-    return space.new_points(Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates)
-
-
 # ---- whether it can use a GPU ---------------------------------------------------------------------------------------
 
 _NOT_LOADED = re.compile(r"error: (lib[^:\s]+): cannot open shared object file")
@@ -98,22 +86,8 @@ _NEEDS = re.compile(r"Require (cuDNN [^,]+(?:,| and) CUDA [\d*]+(?:\.[\d*]+)*)")
 _INSTALL = "install onnxruntime-gpu there in place of onnxruntime"
 
 
-def _seen_gpu(python: Path, env: Mapping[str, str], build: OnnxRuntimeBuild) -> tuple[str, ...]:
-    """Return what the ONNX Runtime of an interpreter calls the GPU that it can use in an environment.
-
-    Without one it falls back to the CPU, and says why in its log alone.
-    Raises BadInputError that explains why it cannot.
-    """
-    if CUDA_PROVIDER not in build.providers:
-        raise _none("it was built without CUDA", _INSTALL)
-    facts, _ = probing.run_probe(python, env, SUBJECT, {}, module="devices")
-    if CUDA_PROVIDER not in facts["providers"]:
-        raise why_no_gpu(facts)
-    return (CUDA_PROVIDER,)
-
-
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
-    """Return why no GPU is used, from what the target interpreter told (`child.devices`)."""
+    """Return why no GPU is used, from what the target interpreter told (`child.probe.devices`)."""
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
     needs = _NEEDS.search(facts["log"])
     if missing:
@@ -137,13 +111,13 @@ class OnnxRuntime(ConvertedFramework):
 
     name = "onnxruntime"
     title = "ONNX Runtime"
-    child = build.CHILD
+    child = SUBJECT.folder
     spaces = Path(__file__).parent / "spaces"
     knobs = KNOBS
     baselines = BASELINES
-    suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
-    kinds = (_ONNX, *TENSORFLOW.kinds)
-    own_kinds = (_ONNX,)
+    build = OnnxRuntimeBuild
+    switches = ("ORT_", "LD_", "PYTHON")
+    files: Mapping[str, str] = {".onnx": "onnx"}  # not changed
     conversion = 3
     devices = ("cpu", "gpu")
     makers = (NVIDIA,)
@@ -153,9 +127,11 @@ class OnnxRuntime(ConvertedFramework):
         """Return so many threads, which the process's mask keeps to its cores."""
         return threads_on(cores)
 
-    def probe(self, python: Path, env: Mapping[str, str]) -> OnnxRuntimeBuild:
-        """Return the build of an interpreter."""
-        return build.probe(python, env, self.catalogue.experiments)
+    def probe(self, python: Path, env: Mapping[str, str]) -> framework.Build:
+        """Return the build of an interpreter, and what the experiments of its knobs show."""
+        cpus = sorted(os.sched_getaffinity(0))
+        plan = experiment.plan(self.catalogue.experiments, cpus)
+        return self.found(python, env, looks=[cpus], plan=plan, cpus=len(cpus))
 
     def reach(self, build: framework.Build) -> dict[str, Reach]:
         """Return which options reach a build, by the experiments of its probe."""
@@ -171,12 +147,36 @@ class OnnxRuntime(ConvertedFramework):
     def seen_devices(
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
-        """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
-        return _seen_gpu(python, env, cast("OnnxRuntimeBuild", build)) if device.kind == "gpu" else ()
+        """Return what it calls the GPU that it can use; raises BadInputError that explains why it cannot.
+
+        Without one it falls back to the CPU, and says why in its log alone.
+        """
+        if device.kind != "gpu":
+            return ()
+        if CUDA_PROVIDER not in cast("OnnxRuntimeBuild", build).providers:
+            raise _none("it was built without CUDA", _INSTALL)
+        facts, _ = probing.run_probe(python, env, SUBJECT, {}, function="devices")
+        if CUDA_PROVIDER not in facts["providers"]:
+            raise why_no_gpu(facts)
+        return (CUDA_PROVIDER,)
 
     def initial_design(self, space: Space) -> list[Setting]:
-        """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
-        return _initial_design(space)
+        """Return, as far as they are new points of the space: sleeping threads, two pools, and one thread."""
+        values = space.reference.to_dict()
+        share = max(1, int(values["intra_op_num_threads"]) // 2)
+        candidates: list[dict[str, Value]] = [
+            {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
+            {
+                "execution_mode": PARALLEL,
+                "inter_op_num_threads": 2,
+                "intra_op_num_threads": share,
+                "intra_op_affinity": UNBOUND,
+            },
+            {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
+        ]
+        return space.new_points(
+            Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates
+        )
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that make a session with its options; nothing where it has none."""
@@ -194,7 +194,7 @@ class OnnxRuntime(ConvertedFramework):
             elif name.startswith(CONFIG):
                 lines.append(f'options.add_session_config_entry("{name}", "{value}")')
             elif name == "execution_mode":
-                lines.append(f"options.{name} = onnxruntime.ExecutionMode.{MODES[value]}")
+                lines.append(f"options.{name} = onnxruntime.ExecutionMode.{MODES[str(value)]}")
             else:
                 lines.append(f"options.{name} = {value}")
         cuda_options = {name: str(value).upper() for name, value in options.items() if name in CUDA_OPTIONS}

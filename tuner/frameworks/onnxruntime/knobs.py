@@ -1,4 +1,4 @@
-"""The knobs of ONNX Runtime: options of the session that a model is loaded into.
+"""The knobs of ONNX Runtime, options of the session that a model is loaded into, and the build that they act on.
 
 Semantics and sources: ONNX Runtime's documentation, Thread management; `onnxruntime_session_options_config_keys.h`
 (spinning, affinities); `inference_session.cc` (a pool of one is none, a parallel session without a second pool is
@@ -9,23 +9,53 @@ provider, with the defaults that its documentation gives (CUDA Execution Provide
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.probing import ProbedBuild, ProbedPackage
 from tuner.machine.host import Machine
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32, one_or_all
-from tuner.space.experiment import Experiment, Observation, Reach
+from tuner.space.experiment import Experiment, Observation, Reach, observed
 from tuner.space.knob import Knob
 from tuner.space.values import SWITCH, Numbers, Value, Words
 
-CONFIG = "session."
-"""How the names of options begin that a session takes as entries of its configuration, by name and text."""
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
-MODES: Mapping[Value, str] = {SEQUENTIAL: "ORT_SEQUENTIAL", PARALLEL: "ORT_PARALLEL"}
 CORES, UNBOUND = "cores", "none"
 _THREADS = Numbers(counts_threads=True)
+SUBJECT = ProbedPackage(
+    title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=Path(__file__).parent / "child"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxRuntimeBuild(ProbedBuild):
+    """An ONNX Runtime build. It can be forked: its threads start with a session, and none exists before a fork."""
+
+    subject = SUBJECT
+    onnxruntime: str
+    providers: list[str]
+    """Its execution providers, in its own order of preference."""
+    converters: dict[str, str]
+    """The versions of what makes an ONNX file of TensorFlow's export, by name; none of what is not installed."""
+    cpus: int
+    """The CPUs of the affinity mask under which the experiments ran."""
+    observations: list[Observation]
+    """The raw experiments, see below."""
+
+    @property
+    def default_threads(self) -> int | None:
+        """Return the threads that a session has when nothing is set, as the probe saw it; None if it saw nothing."""
+        unset = observed(self.observations, None)
+        return None if unset is None else 1 + int(unset["created"])
+
+    @property
+    def binds_by_default(self) -> bool:
+        """Return whether a session binds its threads when nothing is set, as the probe saw it."""
+        unset = observed(self.observations, None)
+        return unset is not None and bool(unset["bound"])
 
 
 # ---- which options reach a build -----------------------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""OpenVINO as a framework: its own and ONNX's files, and whatever TensorFlow exports, by OpenVINO's own reader."""
+"""OpenVINO as a framework: its own and ONNX's files, and whatever TensorFlow exports, by OpenVINO's own reader.
+
+Its knobs are properties that a model is compiled with. Semantics and sources: OpenVINO documentation, CPU device
+(supported properties, multi-stream execution, threads scheduling) and High-level performance hints. A model that runs
+several requests at once needs as many streams as there are calls, so that how many of these there are decides both.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +13,97 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.frameworks import probing
+from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.frameworks.framework import LOADER_AND_ALLOCATORS
 from tuner.frameworks.openvino.child import compiling
-from tuner.frameworks.openvino.child.compiling import THROUGHPUT
-from tuner.frameworks.openvino.knobs import KNOBS
-from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
-from tuner.identity import digest
+from tuner.frameworks.openvino.child.compiling import F32, HINT, PRECISION, THROUGHPUT
 from tuner.machine.host import Machine
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.baseline import Baseline, of_instances
+from tuner.space.carrier import Option
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
 from tuner.space.deployment import Deployment
+from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.space.values import Value
+from tuner.space.values import SWITCH, Numbers, Value, Words
 
 _HERE = Path(__file__).parent
 _SUBJECT = probing.ProbedPackage(title="OpenVINO", package="openvino", install="openvino", folder=_HERE / "child")
-_SWITCHES = ("OV_", "OPENVINO_", "LD_", "PYTHON")
-_FILES = {".xml": "openvino", ".onnx": "onnx"}
 _PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
+THREADS, PINNING = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"
+LATENCY = "LATENCY"
+
+
+def _is_split(values: Mapping[str, Value]) -> bool:
+    """Return whether there are several streams to speak of."""
+    return int(values.get("streams", 1)) > 1
+
+
+_SWITCH = {"True": "1", "False": "0", "YES": "1", "NO": "0"}
+
+
+def property_(knob: str, name: str) -> Audit:
+    """Return the audit of a property by what the compiled model tells of it; unknown where it does not."""
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["properties"].get(name)
+        if reported is None:
+            return None, f"the compiled model does not tell {name}"
+        return _SWITCH.get(reported, reported) == str(case.values[knob]), f"the compiled model says {name}={reported}"
+
+    return audit
+
+
+_ALL = (
+    Knob(
+        name="inference_num_threads",
+        meaning="threads of the model, shared among its streams",
+        values=Numbers(counts_threads=True),
+        carrier=Option(THREADS),
+        default=lambda machine, *_: machine.physical_cores,  # of those that the mask leaves
+        audit=property_("inference_num_threads", THREADS),
+        contrast_values=one_or_all,
+        n_threads=lambda values: int(values["inference_num_threads"]),
+    ),
+    Knob(
+        name="cpu_pinning",
+        meaning="whether each thread is bound to a core (1) or none is (0)",
+        values=SWITCH,
+        carrier=Option(PINNING),
+        default=lambda *_: 1,
+        audit=property_("cpu_pinning", PINNING),
+        contrast_values=lambda _: (0, 1),
+    ),
+    BATCH_SIZE,
+    Knob(
+        name="performance_hint",
+        meaning="what OpenVINO chooses its streams and threads for, where these are not set",
+        values=Words(words=(LATENCY, THROUGHPUT)),
+        carrier=Option(HINT),
+        in_every_setting=False,
+        default=lambda *_: LATENCY,
+        has_effect=_is_split,
+        audit=property_("performance_hint", HINT),
+    ),
+    Knob(
+        name="inference_precision",
+        meaning="the precision that it computes in; OpenVINO's own choice may be bf16, tftune asks for f32",
+        values=Words(words=(F32, "bf16", "f16")),
+        carrier=Option(PRECISION),
+        in_every_setting=False,
+        default=lambda *_: F32,
+        audit=property_("inference_precision", PRECISION),
+        changes_numerics=True,
+    ),
+    CPUS,
+    INSTANCES,
+    STREAMS,
+    MALLOC,
+)
+
+
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,23 +165,19 @@ class OpenVino(ConvertedFramework):
     spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
-    suffixes: Mapping[str, str] = {**_FILES, **TENSORFLOW.suffixes}  # not changed
-    kinds = (*_FILES.values(), *TENSORFLOW.kinds)
-    own_kinds = tuple(_FILES.values())
+    build = OpenVinoBuild
+    switches = ("OV_", "OPENVINO_", "LD_", "PYTHON")
+    files: Mapping[str, str] = {".xml": "openvino", ".onnx": "onnx"}  # not changed
     conversion = 1
-    timing_prefixes = (*LOADER_AND_ALLOCATORS, "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
+    timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
         """Return so many threads, which the process's mask keeps to its cores."""
         return threads_on(cores)
 
-    def probe(self, python: Path, env: Mapping[str, str]) -> OpenVinoBuild:
+    def probe(self, python: Path, env: Mapping[str, str]) -> framework.Build:
         """Return the build of an interpreter; what took effect is asked of each compiled model."""
-        looks = [sorted(os.sched_getaffinity(0)), probing.cpu_flags()]
-        facts = probing.remembered_facts(python, env, _SUBJECT, switches=_SWITCHES, looks=looks)
-        names = ("python", "openvino", "default_precision", "capabilities", "converters")
-        identity = {name: facts[name] for name in names}
-        return OpenVinoBuild(id=digest(identity), **identity)
+        return self.found(python, env, looks=[sorted(os.sched_getaffinity(0)), probing.cpu_flags()])
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build: the precision that it would choose too, of which it says nothing itself."""

@@ -1,22 +1,20 @@
-"""Probing the TensorFlow build of an interpreter: asked, never inferred from a package's name."""
+"""The TensorFlow build of an interpreter: asked, never inferred from a package's name, and which variables reach it."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from tuner.frameworks import probing
-from tuner.frameworks.tensorflow import reach
 from tuner.identity import digest
 from tuner.space import experiment
-from tuner.space.experiment import Experiment, Observation
+from tuner.space.experiment import Experiment, Observation, Reach, moved, observed
 from tuner.space.term import EIGEN, OPENMP
 
 # Variables that decide what TensorFlow runs on, and what else is imported before it.
@@ -89,19 +87,19 @@ class TensorFlowBuild(probing.ProbedBuild):
     cpus: int
     """The CPUs of the affinity mask under which the experiments ran."""
     observations: list[Observation]
-    """The raw experiments; see `tuner.frameworks.tensorflow.reach`."""
+    """The raw experiments; see below."""
     keras: str = ""
     """The version of Keras, which is released apart from TensorFlow, and what the user's settings of Keras change."""
 
     @property
-    def pools(self) -> reach.Pools | None:
+    def pools(self) -> Pools | None:
         """Return how TensorFlow's context starts threads."""
-        return reach.pools(self.observations)
+        return pools(self.observations)
 
     @property
     def defaults(self) -> dict[str, int | str]:
         """Return what this build was seen to take when nothing is set, by knob."""
-        return reach.defaults(self.observations, cpus=self.cpus)
+        return defaults(self.observations, cpus=self.cpus)
 
     @property
     def openmp_library(self) -> str | None:
@@ -119,12 +117,12 @@ class TensorFlowBuild(probing.ProbedBuild):
     @property
     def pool(self) -> str:
         """Return what operators run their threads on: `openmp` or `eigen`."""
-        return pool(self.onednn_runtime)
+        return OPENMP if self.onednn_runtime == "openmp" else EIGEN
 
     @property
     def has_onednn(self) -> bool:
         """Return whether operators are handed to oneDNN: TensorFlow says so, or, where it does not, oneDNN spoke."""
-        return has_onednn(self.onednn_runtime, self.onednn_enabled)
+        return self.onednn_runtime is not None if self.onednn_enabled is None else self.onednn_enabled
 
     @property
     def title(self) -> str:
@@ -137,42 +135,25 @@ class TensorFlowBuild(probing.ProbedBuild):
         return "GNU's OpenMP library reads its variables only when it is loaded" if self.gnu_openmp else None
 
 
-def pool(runtime: str | None) -> str:
-    """Return `TensorFlowBuild.pool` of what a stored study says."""
-    return OPENMP if runtime == "openmp" else EIGEN
-
-
-def has_onednn(runtime: str | None, enabled: bool | None) -> bool:
-    """Return `TensorFlowBuild.has_onednn` of what a stored study says."""
-    return runtime is not None if enabled is None else enabled
-
-
 def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment]) -> TensorFlowBuild:
     """Return the TensorFlow of an interpreter, from the cache if that environment has not changed.
 
     `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
     is no such interpreter, it has no TensorFlow, or its TensorFlow does not import.
     """
-    place = probing.locate(python, env, SUBJECT)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
-    cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
-    plan = experiment.plan(experiments, cpus)
-    settings = keras_settings(env)
-    looks = [plan, settings, Path(__file__).read_text(encoding="utf-8"), probing.sources(CHILD)]
-    memory = probing.ProbeCache([place, switches, flags, cpus, looks])
-    cached = memory.load()
-    with contextlib.suppress(TypeError):  # a file that was damaged has other names
-        if cached is not None:
-            return TensorFlowBuild(**cached)
-    facts, verbose_output = probing.run_probe(
-        python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, SUBJECT, plan
+    cpus, flags, settings = sorted(os.sched_getaffinity(0)), probing.cpu_flags(), keras_settings(env)
+    facts = probing.remembered_facts(
+        python,
+        env,
+        SUBJECT,
+        switches=_SWITCHES,
+        looks=[flags, cpus, settings],
+        plan=experiment.plan(experiments, cpus),
+        verbose={"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
     )
     facts["keras"] = " ".join([facts["keras"], *settings])
-    build = describe(facts, read_onednn(verbose_output), switches=env, flags=flags)
-    if build.refused is None:  # what a passing circumstance hid must not stay hidden
-        memory.save(asdict(build))
-    return build
+    return describe(facts, read_onednn(facts.pop("printed")), switches=env, flags=flags)
 
 
 def keras_settings(env: Mapping[str, str]) -> list[str]:
@@ -217,8 +198,7 @@ def describe(
     runtime = onednn.get("runtime", "").lower()
     reason, why = _why(runtime, facts["enabled"], switches, flags)
     fields: dict[str, object] = {
-        "python": facts["python"],
-        "tensorflow": facts["tensorflow"],
+        **{name: fact for name, fact in facts.items() if name != "enabled"},
         "keras": facts.get("keras", ""),
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
@@ -227,12 +207,7 @@ def describe(
         "onednn_reason": reason,
         "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
         "isa": onednn.get("isa"),
-        "openmp_libraries": facts["openmp_libraries"],
-        "xla": facts["xla"],
-        "cuda": facts["cuda"],
-        "refused": facts["refused"],
         "cpus": len(os.sched_getaffinity(0)),
-        "observations": facts["observations"],
     }
     identity = {key: value for key, value in fields.items() if key not in PASSING}
     return TensorFlowBuild(id=digest(identity), **fields)  # type: ignore[arg-type]  # plain data from JSON
@@ -255,3 +230,114 @@ def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags:
     if onednn_flags:
         return Reason.UNUSED, f"{onednn_flags[0]} should turn it on, but no operator used it"
     return (Reason.BUILD, "on in this build") if runtime else (Reason.NO_FLAG, _OFF_BY_DEFAULT)
+
+
+# ---- which variables reach a build, and what it does when nothing is set --------------------------------------------
+# Each experiment is made in a fork of the target interpreter. Its observation holds the threads that the creation of
+# TensorFlow's context started, what oneDNN said of itself, and what the OpenMP library said on a thread that operators
+# run on.
+
+_CONTRAST = 2  # the experiments move a thread count from 1 to 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """How TensorFlow's context starts threads: inter_op + intra_op + `others`; `inter_name` is the first pool's."""
+
+    others: int
+    inter_name: str | None
+
+
+def pools(observations: Sequence[Observation]) -> Pools | None:
+    """Return how many threads the pools have, None where the counts do not follow the variables one to one."""
+    low, inter, intra = observed(observations, {}), moved(observations, INTER_OP), moved(observations, INTRA_OP)
+    if low is None or inter is None or intra is None:
+        return None
+    if inter["created"] - low["created"] != _CONTRAST or intra["created"] - low["created"] != _CONTRAST:
+        return None
+    grown = [name for name, n in inter["names"].items() if n - low["names"].get(name, 0) == _CONTRAST]
+    still = [name for name in grown if intra["names"].get(name) == low["names"].get(name)]
+    return Pools(others=low["created"] - 2, inter_name=still[0] if len(still) == 1 else None)
+
+
+def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int | str]:
+    """Return what the runtime takes when nothing is set, by knob, as far as it was seen; `cpus` are in the mask."""
+    values: dict[str, int | str] = {}
+    unset, shape = observed(observations, None), pools(observations)
+    if unset is None:
+        return values
+    if shape is not None:
+        both = unset["created"] - shape.others
+        inter = unset["names"].get(shape.inter_name) if shape.inter_name else both - cpus
+        if inter and 0 < inter < both:
+            values |= {"inter_op": inter, "intra_op": both - inter}
+    if unset["openmp"]:
+        values |= {"omp_num_threads": unset["openmp"]["max_threads"], "kmp_blocktime": unset["openmp"]["blocktime_ms"]}
+    return values
+
+
+def onednn_threads(observation: Observation) -> int | None:
+    """Return the thread count that oneDNN told."""
+    match = re.search(r"nthr:(\d+)", observation["onednn"])
+    return int(match[1]) if match else None
+
+
+def _on_openmp(observation: Observation) -> bool:
+    return "runtime:openmp" in observation["onednn"].lower()
+
+
+def _pool(value: str, low: Observation, high: Observation) -> Reach:
+    more = high["created"] - low["created"]
+    evidence = f"with 1 and {value}, TensorFlow's context starts {low['created']} and {high['created']} threads"
+    return Reach(answer=None if more not in (0, _CONTRAST) else more == _CONTRAST, evidence=evidence)
+
+
+def _omp_threads(value: str, low: Observation, high: Observation) -> Reach:
+    a, b = onednn_threads(low), onednn_threads(high)
+    if a is None or b is None:
+        return Reach(answer=False, evidence="oneDNN ran nothing, and no other TensorFlow operator uses OpenMP")
+    # GNU's library reads its variables when it is loaded, which in a fork is too late to tell.
+    late = a == b and _on_openmp(low) and low["openmp"] is None
+    return Reach(answer=None if late else a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+
+
+def _no_kmp(low: Observation, high: Observation) -> Reach | None:
+    """Return why no KMP variable can reach the build, None if one can."""
+    if not _on_openmp(low) or not _on_openmp(high):
+        return Reach(answer=False, evidence="oneDNN does not run on OpenMP, and no other TensorFlow operator does")
+    if low["openmp"] is None or high["openmp"] is None:
+        return Reach(answer=False, evidence="no OpenMP library that reads KMP variables is loaded")
+    return None
+
+
+def _blocktime(value: str, low: Observation, high: Observation) -> Reach:
+    no = _no_kmp(low, high)
+    if no is not None:
+        return no
+    a, b = low["openmp"]["blocktime_ms"], high["openmp"]["blocktime_ms"]
+    return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library says {a} and {b} ms")
+
+
+def _affinity(value: str, low: Observation, high: Observation) -> Reach:
+    no = _no_kmp(low, high)
+    if no is not None:
+        return no
+    a, b = low["openmp"]["cpus"], high["openmp"]["cpus"]
+    evidence = f"none and {value.rpartition(',')[2]}: operators run on CPUs {_list(a)} and {_list(b)}"
+    return Reach(answer=a != b if len(a) > 1 else None, evidence=evidence)
+
+
+def _list(cpus: Sequence[int]) -> str:
+    return ",".join(map(str, cpus)) if len(cpus) <= 4 else f"{cpus[0]}…{cpus[-1]} ({len(cpus)})"
+
+
+INTER_OP = Experiment(name="TF_NUM_INTEROP_THREADS", low="1", contrast=lambda _: "3", interpret=_pool)
+INTRA_OP = Experiment(name="TF_NUM_INTRAOP_THREADS", low="1", contrast=lambda _: "3", interpret=_pool)
+OMP_NUM_THREADS = Experiment(name="OMP_NUM_THREADS", low="1", contrast=lambda _: "3", interpret=_omp_threads)
+KMP_BLOCKTIME = Experiment(name="KMP_BLOCKTIME", low="0", contrast=lambda _: "77", interpret=_blocktime)
+KMP_AFFINITY = Experiment(
+    name="KMP_AFFINITY",
+    low="none",
+    contrast=lambda cpus: f"granularity=fine,proclist=[{min(cpus)}],explicit",
+    interpret=_affinity,
+)

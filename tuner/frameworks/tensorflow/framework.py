@@ -10,13 +10,13 @@ from typing import Any, cast
 from msgspec import convert
 
 from tuner.devices.device import Device
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
-from tuner.frameworks.step import StepParts
+from tuner.frameworks.framework import StepParts
 from tuner.frameworks.tensorflow import affinity, auditing, build, timeline
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, INTEL, WIDTH_GUIDES, threads_on
-from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, has_onednn, is_off_by_default, pool
+from tuner.frameworks.tensorflow.build import SUBJECT, TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
@@ -26,6 +26,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.space import Canonicalize, Space
+from tuner.space.term import EIGEN, OPENMP
 from tuner.space.values import Value
 from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
@@ -128,21 +129,8 @@ _SEE_LOG = "see the log of: python -c 'import tensorflow as tf; tf.config.list_p
 _CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
 
 
-def _seen_gpus(python: Path, env: Mapping[str, str], build: TensorFlowBuild, maker: str) -> tuple[str, ...]:
-    """Return the names of the GPUs of a maker that the TensorFlow of an interpreter sees in an environment.
-
-    Raises BadInputError that explains why there is none.
-    """
-    if maker == NVIDIA and build.cuda is None:
-        raise _without_cuda()
-    facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, module="devices")
-    if not facts["gpus"]:
-        raise why_no_gpu(facts) if maker == NVIDIA else _none(f"this build finds none of {maker}'s", _SEE_LOG)
-    return tuple(facts["gpus"])
-
-
 def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
-    """Return why no GPU is seen, from what the target interpreter told (`child.devices`)."""
+    """Return why no GPU is seen, from what the target interpreter told (`child.probe.devices`)."""
     if not facts["is_cuda_build"]:
         return _without_cuda()
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
@@ -265,11 +253,12 @@ class TensorFlow(framework.Framework):
 
     def pool(self, build: Mapping[str, Any]) -> str:
         """Return which threads oneDNN's operators run on, and with them all that are of any size."""
-        return pool(build.get("onednn_runtime"))
+        return OPENMP if build.get("onednn_runtime") == "openmp" else EIGEN
 
     def has_onednn(self, build: Mapping[str, Any]) -> bool:
         """Return whether operators are handed to oneDNN."""
-        return has_onednn(build["onednn_runtime"], build.get("onednn_enabled"))
+        enabled = build.get("onednn_enabled")
+        return build["onednn_runtime"] is not None if enabled is None else bool(enabled)
 
     def steps_of(self, told: Mapping[str, Any], *, on_gpu: bool) -> list[list[StepParts]]:
         """Return where the time of each step goes, by block, of what TensorFlow's profiler tells of them."""
@@ -303,7 +292,15 @@ class TensorFlow(framework.Framework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return the GPUs that TensorFlow sees; raises BadInputError that explains why there is none."""
-        return _seen_gpus(python, env, _own(build), device.maker) if device.kind == "gpu" else ()
+        if device.kind != "gpu":
+            return ()
+        if device.maker == NVIDIA and _own(build).cuda is None:
+            raise _without_cuda()
+        facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, function="devices")
+        if not facts["gpus"]:
+            is_nvidia = device.maker == NVIDIA
+            raise why_no_gpu(facts) if is_nvidia else _none(f"this build finds none of {device.maker}'s", _SEE_LOG)
+        return tuple(facts["gpus"])
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""

@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA
-from tuner.frameworks.tensorflow import affinity, auditing, reach
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.devices.nvidia import NVIDIA
+from tuner.frameworks.tensorflow import affinity, auditing
+from tuner.frameworks.tensorflow.build import (
+    INTER_OP,
+    INTRA_OP,
+    KMP_AFFINITY,
+    KMP_BLOCKTIME,
+    OMP_NUM_THREADS,
+    TensorFlowBuild,
+)
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
@@ -101,10 +108,10 @@ _ALL = (
         name="inter_op",
         meaning="operators that may run at once",
         values=_THREADS,
-        carrier=Variable(reach.INTER_OP.name),
+        carrier=Variable(INTER_OP.name),
         default=lambda machine, build, _: _own("inter_op", machine, build),
-        audit=auditing.pool("inter_op", reach.INTER_OP.name),
-        experiment=reach.INTER_OP,
+        audit=auditing.pool("inter_op", INTER_OP.name),
+        experiment=INTER_OP,
         contrast_values=one_or_all,
         n_threads=lambda values: int(values["inter_op"]),
         vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
@@ -113,10 +120,10 @@ _ALL = (
         name="intra_op",
         meaning="threads inside one operator (the Eigen pool)",
         values=_THREADS,
-        carrier=Variable(reach.INTRA_OP.name),
+        carrier=Variable(INTRA_OP.name),
         default=lambda machine, build, _: _own("intra_op", machine, build),
-        audit=auditing.pool("intra_op", reach.INTRA_OP.name),
-        experiment=reach.INTRA_OP,
+        audit=auditing.pool("intra_op", INTRA_OP.name),
+        experiment=INTRA_OP,
         contrast_values=one_or_all,
         n_threads=lambda values: int(values["intra_op"]),
         is_additive=lambda knobs: "omp_num_threads" in knobs,  # its pool is beside the one that oneDNN's operators use
@@ -126,11 +133,11 @@ _ALL = (
         name="omp_num_threads",
         meaning="threads of oneDNN's operators in an OpenMP build",
         values=_THREADS,
-        carrier=Variable(reach.OMP_NUM_THREADS.name),
+        carrier=Variable(OMP_NUM_THREADS.name),
         inactive_reason=_no_openmp,
         default=lambda machine, build, _: _own("omp_num_threads", machine, build),
-        audit=auditing.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.name),
-        experiment=reach.OMP_NUM_THREADS,
+        audit=auditing.openmp_number("omp_num_threads", OMP_NUM_THREADS.name),
+        experiment=OMP_NUM_THREADS,
         contrast_values=one_or_all,
         n_threads=_teams,
         vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
@@ -139,12 +146,12 @@ _ALL = (
         name="kmp_affinity",
         meaning="which CPU each OpenMP thread is bound to",
         values=affinity.AFFINITY,
-        carrier=Variable(reach.KMP_AFFINITY.name),
+        carrier=Variable(KMP_AFFINITY.name),
         inactive_reason=_no_kmp,
         overrides=("omp_proc_bind", "omp_places"),
         default=lambda *_: "none",
         audit=auditing.openmp_binding,
-        experiment=reach.KMP_AFFINITY,
+        experiment=KMP_AFFINITY,
         contrast_values=_free_or_bound,
         vocabulary=term.on_openmp("KMP_AFFINITY", term.COMPACTLY),
     ),
@@ -152,11 +159,11 @@ _ALL = (
         name="kmp_blocktime",
         meaning="milliseconds an OpenMP thread spins before it sleeps",
         values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart on this scale
-        carrier=Variable(reach.KMP_BLOCKTIME.name),
+        carrier=Variable(KMP_BLOCKTIME.name),
         inactive_reason=_no_kmp,
         default=lambda machine, build, _: _own("kmp_blocktime", machine, build),
-        audit=auditing.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.name),
-        experiment=reach.KMP_BLOCKTIME,
+        audit=auditing.openmp_number("kmp_blocktime", KMP_BLOCKTIME.name),
+        experiment=KMP_BLOCKTIME,
         contrast_values=lambda _: (0, 200),
         is_additive=lambda _: True,
         vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),

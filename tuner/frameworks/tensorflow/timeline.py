@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tuner.frameworks.step import Part, StepParts
+from tuner.frameworks.framework import Part, StepParts
 from tuner.frameworks.tensorflow.child.operators import union
 from tuner.frameworks.tensorflow.child.timeline import HOST, POOL_TASK
 

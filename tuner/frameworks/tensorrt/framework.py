@@ -9,12 +9,10 @@ from typing import Any
 
 from tuner.devices.device import Device
 from tuner.devices.gpu import KIND as GPU
-from tuner.devices.nvidia.device import NVIDIA
+from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
-from tuner.identity import digest
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Option
@@ -25,8 +23,6 @@ from tuner.space.values import Numbers, Words
 
 _HERE = Path(__file__).parent
 _SUBJECT = probing.ProbedPackage(title="TensorRT", package="tensorrt", install="tensorrt", folder=_HERE / "child")
-_SWITCHES = ("LD_", "PYTHON")
-_ONNX = "onnx"
 DEFAULT_LEVEL, MOST_LEVEL = 3, 5
 
 _ALL = (
@@ -101,19 +97,13 @@ class TensorRt(ConvertedFramework):
     spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
-    suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
-    kinds = (_ONNX, *TENSORFLOW.kinds)
-    own_kinds = (_ONNX,)
+    build = TensorRtBuild
+    switches = ("LD_", "PYTHON")
+    files: Mapping[str, str] = {".onnx": "onnx"}  # not changed
     conversion = 1
     devices = (GPU,)
     makers = (NVIDIA,)
     timing_prefixes = (*framework.LOADER_AND_ALLOCATORS, "TRT_")
-
-    def probe(self, python: Path, env: Mapping[str, str]) -> TensorRtBuild:
-        """Return the build of an interpreter."""
-        facts = probing.remembered_facts(python, env, _SUBJECT, switches=_SWITCHES, looks=[])
-        identity = {name: facts[name] for name in ("python", "tensorrt", "converters")}
-        return TensorRtBuild(id=digest(identity), **identity)
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""
@@ -123,7 +113,7 @@ class TensorRt(ConvertedFramework):
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: Device
     ) -> tuple[str, ...]:
         """Return that its builder starts on the GPU; raises BadInputError in TensorRT's words where it does not."""
-        facts, _ = probing.run_probe(python, env, _SUBJECT, {}, module="devices")
+        facts, _ = probing.run_probe(python, env, _SUBJECT, {}, function="devices")
         if not facts["works"]:
             reason = (facts["log"] or ["it gives no reason"])[-1]
             raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with what nvidia-smi says of the driver")

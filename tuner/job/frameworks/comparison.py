@@ -33,7 +33,7 @@ from tuner.measure.agreement import spread
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.measurement import Measurement
 from tuner.result.frameworks import COMPLETE, AbsentResult, SettingKind
-from tuner.space.batches import parse_sizes
+from tuner.space.groups import parse_sizes
 from tuner.study.storage import check_storage
 from tuner.study.subject import workload_facts
 from tuner.trial.audit import Seen

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ....child import fork, inputs
-from ....devices.nvidia.child import gpu
+from ....child.adapter import ArrayModel, Step
+from ....devices.child import nvidia
 from . import exporter, session
 
-OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # its own say so by their message only; see `Model`
 N_THREADS = 3
 Report = Dict[str, Any]
-Step = Callable[[], Any]
 
 
 def load() -> Any:
@@ -34,19 +33,10 @@ def export(spec: Report) -> None:
     exporter.export(spec)
 
 
-class Model:
-    """A session of a model; see `tuner.child.adapter.Model`."""
+class Model(ArrayModel):
+    """A session of a model; see `tuner.child.adapter.Model`. That memory ran out it says by messages alone."""
 
-    def __init__(self, spec: Report, described: "List[Report]") -> None:
-        self.spec = spec
-        self.described = described
-        self.session: Any = None
-
-    def arguments(self, batch_size: int) -> "Tuple[Any, ...]":
-        """Return the arrays of one call."""
-        import numpy as np
-
-        return inputs.arguments_of(self.spec, batch_size, self.described, np.dtype)
+    session: Any = None
 
     def start(self) -> None:
         """Make the session: its threads come with it."""
@@ -59,10 +49,7 @@ class Model:
             )
         except Exception as error:
             raise session.translated(error) from error
-        self.names = [each.name for each in self.session.get_outputs()]
-
-    def load(self) -> None:
-        """Do nothing: the session has loaded the model."""
+        self.output_names = [each.name for each in self.session.get_outputs()]
 
     def step(self, arrays: "Tuple[Any, ...]") -> Step:
         """Return a call of the session on arrays that are there.
@@ -78,7 +65,7 @@ class Model:
             for each, array in zip(self.described, arrays)
             if each["name"] in input_names
         }
-        run, names = self.session.run, self.names
+        run, names = self.session.run, self.output_names
         bound = bound_on_gpu(self.session, feed, names) if self.spec["feed"] == "device" else None
 
         def call() -> Any:
@@ -89,21 +76,13 @@ class Model:
 
         return call
 
-    def floats(self, outputs: Any) -> Report:
-        """Return the floating-point outputs as arrays."""
-        return {
-            name: array
-            for name, array in zip(self.names, outputs)
-            if getattr(array, "dtype", None) is not None and array.dtype.kind in "fc"
-        }
-
-    def output_shapes(self, outputs: Any) -> "Dict[str, List[int]]":
-        """Return the shapes of the outputs that are arrays."""
-        return {name: list(array.shape) for name, array in zip(self.names, outputs) if hasattr(array, "shape")}
+    def named(self, outputs: Any) -> Report:
+        """Return the outputs that are arrays, by name."""
+        return {name: array for name, array in zip(self.output_names, outputs) if hasattr(array, "dtype")}
 
     def state(self, log: str) -> Report:
         """Return the options that the session tells, and whether TF32 may be used."""
-        return {"options": session.reported_options(self.session), "tf32": gpu.tf32_is_allowed()}
+        return {"options": session.reported_options(self.session), "tf32": nvidia.tf32_is_allowed()}
 
 
 def bound_on_gpu(made: Any, feed: Report, names: "List[str]") -> Step:

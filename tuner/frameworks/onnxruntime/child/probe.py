@@ -1,17 +1,15 @@
-"""Look at ONNX Runtime from inside the target interpreter and write what is there as JSON to OUT.
+"""Look at ONNX Runtime from inside the target interpreter; see `tuner.child.probe`.
 
-    probe OUT PARENT_PID EXPERIMENTS
-
-EXPERIMENTS is a JSON object: `low`, session options and their values, and `changes`, what is set differently in each
-experiment, or null where nothing is set.
+The plan of `describe` are experiments: `low`, session options and their values, and `changes`, what is set differently
+in each experiment, or null where nothing is set.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
-from ....child import fork, probe_result
+from ....child import fork, probe
 from . import session
 
 CONVERTERS = ("tensorflow", "tensorflow-cpu", "keras", "tf2onnx")
@@ -32,11 +30,21 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
-        "converters": probe_result.installed(CONVERTERS),
+        "converters": probe.installed(CONVERTERS),
         "observations": [observation for observation in observations if observation is not None],
     }
 
 
-def main(arguments: List[str]) -> None:
-    """Look, and write."""
-    probe_result.write(arguments, describe)
+def devices(_: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the execution providers that a session has which asks for a GPU, and what was logged meanwhile.
+
+    Only there it says why it falls back to the CPU.
+    """
+    import onnxruntime
+    from onnxruntime import datasets
+
+    with probe.logged() as log:
+        providers = onnxruntime.InferenceSession(
+            datasets.get_example("sigmoid.onnx"), providers=[session.CUDA_PROVIDER, session.CPU_PROVIDER]
+        ).get_providers()
+    return {"providers": providers, "log": log[0]}

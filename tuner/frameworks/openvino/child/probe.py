@@ -1,13 +1,10 @@
-"""Look at OpenVINO from inside the target interpreter and write what is there as JSON to OUT.
-
-probe OUT PARENT_PID {}
-"""
+"""Look at OpenVINO from inside the target interpreter; see `tuner.child.probe`."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict
 
-from ....child import probe_result
+from ....child import probe
 from . import compiling
 
 CONVERTERS = ("tensorflow", "tensorflow-cpu", "keras")
@@ -22,10 +19,5 @@ def describe(_: Dict[str, Any]) -> Dict[str, Any]:
         "openvino": openvino.__version__.partition("-")[0],
         "default_precision": compiling.precision_name(core.get_property(compiling.DEVICE, compiling.PRECISION)),
         "capabilities": [str(each) for each in core.get_property(compiling.DEVICE, "OPTIMIZATION_CAPABILITIES")],
-        "converters": probe_result.installed(CONVERTERS),
+        "converters": probe.installed(CONVERTERS),
     }
-
-
-def main(arguments: List[str]) -> None:
-    """Look, and write."""
-    probe_result.write(arguments, describe)

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Optional
 
 from ....child import effective
-from ....devices.nvidia.child import gpu
+from ....devices.child import nvidia
 
 
 def fork_refusal() -> Optional[str]:
@@ -45,7 +45,7 @@ def tf32_is_allowed() -> bool:
     """Return whether a GPU that has TF32 may use it for single precision."""
     import tensorflow as tf
 
-    return bool(tf.config.experimental.tensor_float_32_execution_enabled()) and gpu.tf32_is_allowed()
+    return bool(tf.config.experimental.tensor_float_32_execution_enabled()) and nvidia.tf32_is_allowed()
 
 
 def getters() -> Dict[str, int]:

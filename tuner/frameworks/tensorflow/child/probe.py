@@ -1,9 +1,7 @@
-"""Look at TensorFlow from inside the target interpreter and write what is there as JSON to OUT.
+"""Look at TensorFlow from inside the target interpreter; see `tuner.child.probe`.
 
-    probe OUT PARENT_PID EXPERIMENTS
-
-EXPERIMENTS is a JSON object: `low`, variables and their values, and `changes`, what is set differently in each
-experiment, or null where nothing is set.
+The plan of `describe` are experiments: `low`, variables and their values, and `changes`, what is set differently in
+each experiment, or null where nothing is set.
 
 oneDNN describes itself on stdout at its first primitive (ONEDNN_VERBOSE=1, set by the caller). So each experiment
 runs in a fork with a stdout of its own: the variables are set, a context is created, a convolution runs, and
@@ -18,7 +16,7 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from ....child import effective, fork, probe_result
+from ....child import effective, fork, probe
 from . import facts, importing
 
 TIMEOUT_S = 40.0
@@ -96,7 +94,7 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "tensorflow": tf.__version__,
         # It is not imported: a model may need none, and the user's settings of Keras may keep it from being imported.
-        "keras": "".join(probe_result.installed(["tf_keras" if importing.uses_legacy() else "keras"]).values()),
+        "keras": "".join(probe.installed(["tf_keras" if importing.uses_legacy() else "keras"]).values()),
         "xla": bool(tf.test.is_built_with_xla()),
         "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
         "openmp_libraries": effective.openmp_libraries(),
@@ -106,6 +104,25 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def main(arguments: List[str]) -> None:
-    """Look, and write."""
-    probe_result.write(arguments, describe)
+def devices(_: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the names of the GPUs that TensorFlow sees, what it was built for, and what it logged meanwhile.
+
+    There it names the libraries that it could not load.
+    """
+    details, failed = [], ""
+    with probe.logged() as log:
+        tf = importing.tensorflow()
+        try:
+            gpus = tf.config.list_physical_devices("GPU")
+            details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+        except tf.errors.InternalError as error:
+            failed = str(error)
+    build = tf.sysconfig.get_build_info()
+    return {
+        "gpus": [each.get("device_name", "GPU") for each in details],
+        "is_cuda_build": bool(build.get("is_cuda_build")),
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+        "failed": failed,
+        "log": log[0],
+    }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ....child import inputs
-from ....devices.nvidia.child import gpu
-from . import engine, exporter
+from ....child.adapter import ArrayModel, Step
+from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
+from ....devices.child import nvidia
+from ...onnxruntime.child import exporter
+from . import engine
 
-OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # it is told by MemoryError
+MODEL = "model.onnx"
 Report = Dict[str, Any]
-Step = Callable[[], Any]
 
 
 def load() -> Any:
@@ -22,46 +24,63 @@ def load() -> Any:
     return tensorrt
 
 
-def refusal() -> Optional[str]:
-    """Return why its processes are not forked."""
-    return "CUDA does not survive a fork"
-
-
 def export(spec: Report) -> None:
-    """Write what an engine is built of, and what it takes."""
-    exporter.export(spec)
+    """Write the model, what its inputs are and the graph of one item's call, null where that is not known."""
+    path = os.path.join(spec["folder"], MODEL)
+    if "from" in spec:
+        exporter.convert(spec, path)
+        copy_described(spec)
+        return
+    os.symlink(spec["workload"], path)  # its weights may lie in files beside it
+    import numpy as np
+
+    write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec, np.dtype), None)
 
 
-class Model:
+def model_inputs(path: str) -> List[Report]:
+    """Return name, dtype and shape of each input of a model, None for a rank that is not known.
+
+    A dimension is a number, the name that the file gives it, or None.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise WorkloadError(
+            "its inputs are read with onnx, which cannot be imported (%s)" % error,
+            "install it in that environment: python -m pip install onnx",
+        ) from error
+    graph = onnx.load(path, load_external_data=False).graph
+    weights = {each.name for each in graph.initializer}
+    described = []
+    for each in graph.input:
+        if each.name in weights:
+            continue
+        tensor = each.type.tensor_type
+        sizes = [n.dim_value if n.HasField("dim_value") else n.dim_param or None for n in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        described.append({"name": each.name, "dtype": dtype, "shape": sizes if tensor.HasField("shape") else None})
+    return described
+
+
+class Model(ArrayModel):
     """An engine for each shape of the inputs; see `tuner.child.adapter.Model`."""
 
     def __init__(self, spec: Report, described: "List[Report]") -> None:
-        self.spec = spec
-        self.names = [each["name"] for each in described]
-        self.described = described
+        super().__init__(spec, described)
         self.engine: Optional[engine.Engine] = None
         self.shapes: Optional[engine.Shapes] = None
-
-    def arguments(self, batch_size: int) -> "Tuple[Any, ...]":
-        """Return the arrays of one call."""
-        import numpy as np
-
-        return inputs.arguments_of(self.spec, batch_size, self.described, np.dtype)
 
     def start(self) -> None:
         """Load libraries of plugins; an engine is built for the shapes of the first arrays."""
         if self.spec["kind"] == "onnx":  # else it is converted
             inputs.load_libraries(self.spec["op_libraries"], lambda path: ctypes.CDLL(path, ctypes.RTLD_GLOBAL))
 
-    def load(self) -> None:
-        """Do nothing: what is loaded depends on the batch size."""
-
     def engine_for(self, feed: Report) -> engine.Engine:
         """Return the engine for arrays of these shapes; one at a time, as each holds the weights again."""
         shapes = {name: tuple(array.shape) for name, array in feed.items()}
         if self.engine is None or shapes != self.shapes:
             self.engine = None
-            path = os.path.join(self.spec["folder"], exporter.MODEL)
+            path = os.path.join(self.spec["folder"], MODEL)
             self.engine = engine.Engine(engine.plan_of(path, shapes, self.spec["options"]))
             self.shapes = shapes
         return self.engine
@@ -71,14 +90,6 @@ class Model:
         feed = dict(zip(self.names, arrays))
         return self.engine_for(feed).caller(feed, copies_inputs=self.spec["feed"] != "device")
 
-    def floats(self, outputs: Any) -> Report:
-        """Return the floating-point outputs as arrays."""
-        return {name: array for name, array in outputs.items() if array.dtype.kind in "fc"}
-
-    def output_shapes(self, outputs: Any) -> "Dict[str, List[int]]":
-        """Return the shapes of the outputs."""
-        return {name: list(array.shape) for name, array in outputs.items()}
-
     def state(self, log: str) -> Report:
         """Return whether TF32 may be used: of its options an engine tells none."""
-        return {"tf32": gpu.tf32_is_allowed()}
+        return {"tf32": nvidia.tf32_is_allowed()}

@@ -19,7 +19,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ....child.inputs import WorkloadError
-from ....devices.nvidia.child import gpu
+from ....devices.child import nvidia
 
 Shapes = Dict[str, Tuple[int, ...]]
 Report = Dict[str, Any]
@@ -77,11 +77,11 @@ def digest_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> str:
     import tensorrt
 
     name, driver_version = ctypes.create_string_buffer(256), ctypes.c_int()
-    gpu.driver().call("cuDeviceGetName", name, 256, gpu.driver().device)
-    gpu.driver().call("cuDriverGetVersion", ctypes.byref(driver_version))
+    nvidia.driver().call("cuDeviceGetName", name, 256, nvidia.driver().device)
+    nvidia.driver().call("cuDriverGetVersion", ctypes.byref(driver_version))
     status = os.stat(path)
     key = [os.path.realpath(path), status.st_size, status.st_mtime_ns, sorted(shapes.items()), sorted(options.items())]
-    key += [gpu.tf32_is_allowed(), tensorrt.__version__, name.value.decode(), driver_version.value]
+    key += [nvidia.tf32_is_allowed(), tensorrt.__version__, name.value.decode(), driver_version.value]
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
@@ -154,7 +154,7 @@ class Engine:
 
         entered = threading.local()
         enter(entered)
-        driver = gpu.driver()
+        driver = nvidia.driver()
         context = self.engine.create_execution_context()
         if context is None:
             raise failure("TensorRT cannot make a context", self.log.lines)
@@ -200,26 +200,26 @@ class Engine:
 def enter(entered: threading.local) -> None:
     """Make the GPU's primary context this thread's own, once."""
     if not getattr(entered, "is_done", False):
-        gpu.driver().enter()
+        nvidia.driver().enter()
         entered.is_done = True
 
 
 def allocated(n_bytes: int) -> ctypes.c_uint64:
     """Return a place of so many bytes in the GPU's memory; raises MemoryError."""
     place = ctypes.c_uint64()
-    gpu.driver().call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(max(1, n_bytes)))
+    nvidia.driver().call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(max(1, n_bytes)))
     return place
 
 
 def released(places: "List[ctypes.c_uint64]", stream: ctypes.c_void_p) -> None:
     """Give back what a call had of the GPU: another batch size has its own."""
-    driver = gpu.driver()
+    driver = nvidia.driver()
     driver.enter()
     try:
         for place in places:
             driver.call("cuMemFree_v2", place)
         driver.call("cuStreamDestroy_v2", stream)
-    except gpu.DriverError:
+    except nvidia.DriverError:
         return  # the driver is gone, and the memory with it
     finally:
         driver.leave()

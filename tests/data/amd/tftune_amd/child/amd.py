@@ -1,4 +1,4 @@
-"""A GPU of AMD's in the target interpreter; see `tuner.child.device`.
+"""A GPU of AMD's in the target interpreter; see `tuner.child.adapter.Device`.
 
 Sources: HIP Runtime API reference (hipDeviceSynchronize); Linux kernel, DRM client usage stats (drm-memory-vram).
 """

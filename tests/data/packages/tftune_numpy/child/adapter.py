@@ -2,19 +2,12 @@
 
 from tftune.child import effective, inputs
 
-OUT_OF_MEMORY = ()
-
 
 def load():
     """Import NumPy."""
     import numpy
 
     return numpy
-
-
-def refusal():
-    """Return why its processes cannot be forked."""
-    return "OpenBLAS starts its threads while NumPy is imported"
 
 
 def export(spec):

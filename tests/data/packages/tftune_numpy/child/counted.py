@@ -1,4 +1,4 @@
-"""The device of `tftune_numpy.counted` in the target interpreter; see `tuner.child.device`."""
+"""The device of `tftune_numpy.counted` in the target interpreter; see `tuner.child.adapter.Device`."""
 
 import os
 

@@ -1,6 +1,4 @@
-"""Look at NumPy from inside the target interpreter; see `tuner.frameworks.probing.run_probe`."""
-
-from tftune.child import probe_result
+"""Look at NumPy from inside the target interpreter; see `tuner.child.probe`."""
 
 
 def describe(_):
@@ -8,8 +6,3 @@ def describe(_):
     import numpy
 
     return {"numpy": numpy.__version__}
-
-
-def main(arguments):
-    """Look, and write."""
-    probe_result.write(arguments, describe)

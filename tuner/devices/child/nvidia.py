@@ -1,4 +1,4 @@
-"""A CUDA device in the target interpreter, by the driver's own libraries; see `device`.
+"""A CUDA device in the target interpreter, by the driver's own libraries; see `adapter.Device`.
 
 The process sees one GPU, which is CUDA's number 0 here. Frameworks compute in its *primary context*, so that waiting
 for that context waits for whatever they handed over.

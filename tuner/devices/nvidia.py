@@ -10,11 +10,13 @@ Sources: NVML API reference, https://docs.nvidia.com/deploy/nvml-api/; CUDA Prog
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner.devices.device import Container
 from tuner.devices.gpu import (
@@ -27,8 +29,6 @@ from tuner.devices.gpu import (
     Throttle,
     program_name,
 )
-
-T = TypeVar("T")
 
 NVIDIA = "NVIDIA"
 TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
@@ -53,9 +53,7 @@ class Nvml:
 
     def gpus(self) -> list[GpuFacts]:
         """Return all GPUs, each followed by its slices."""
-        pynvml = self._library
-
-        def all_of() -> list[GpuFacts]:
+        with self._asking() as pynvml:
             gpus: list[GpuFacts] = []
             for index in range(pynvml.nvmlDeviceGetCount()):
                 gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -68,13 +66,9 @@ class Nvml:
                         gpus.append(self._slice(facts, part, number))
             return gpus
 
-        return self._asked(all_of)
-
     def state(self, uuid: str) -> GpuState:
         """Return the state of a GPU or slice."""
-        pynvml = self._library
-
-        def of_gpu() -> GpuState:
+        with self._asking() as pynvml:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             gpu = self._gpu(handle)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
@@ -94,18 +88,12 @@ class Nvml:
                 ),
             )
 
-        return self._asked(of_gpu)
-
     def energy_j(self, uuid: str) -> float | None:
         """Return the energy (J) that the GPU has taken since its driver was loaded."""
-        pynvml = self._library
-
-        def of_gpu() -> float | None:
+        with self._asking() as pynvml:
             gpu = self._gpu(pynvml.nvmlDeviceGetHandleByUUID(uuid))
             millijoules = self._optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
             return None if millijoules is None else millijoules / 1000
-
-        return self._asked(of_gpu)
 
     @functools.cached_property
     def _library(self) -> Any:
@@ -121,11 +109,12 @@ class Nvml:
             raise GpuUnreadable(Problem.NO_DRIVER, f"NVIDIA's driver does not answer: {text}") from error
         return pynvml
 
-    def _asked(self, ask: Callable[[], T]) -> T:
-        """Return what the library answers; raises GpuUnreadable where it fails."""
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Any]:
+        """Yield the package; raises GpuUnreadable where what is asked of it fails."""
         pynvml = self._library
         try:
-            return ask()
+            yield pynvml
         except pynvml.NVMLError as error:
             gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NOT_FOUND)
             problem = Problem.LOST if error.value in gone else Problem.OTHER
@@ -166,17 +155,13 @@ class Nvml:
 
     def _slice(self, gpu: GpuFacts, part: Any, number: int) -> GpuFacts:
         pynvml = self._library
-        return GpuFacts(
-            index=gpu.index,
+        return replace(
+            gpu,
             uuid=pynvml.nvmlDeviceGetUUID(part),
             model=self._optional(pynvml.nvmlDeviceGetName, part) or f"{gpu.model} MIG",
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(part).total),
-            driver=gpu.driver,
-            versions=gpu.versions,
-            capability=gpu.capability,
-            power_limit_w=gpu.power_limit_w,
-            max_clock_mhz=gpu.max_clock_mhz,
             slice_index=number,
+            is_split=False,
         )
 
 
@@ -191,7 +176,7 @@ NVML = Nvml()
 class NvidiaGpu(Gpu):
     """A GPU, or a MIG slice."""
 
-    child = Path(__file__).parent / "child/gpu.py"
+    child = Path(__file__).parent / "child/nvidia.py"
     timing_prefixes = (
         "CUDA_LAUNCH_",
         "CUDA_MODULE_",

@@ -1,6 +1,6 @@
-"""A simulated machine for tests and demonstrations: no framework, no waiting.
+"""A simulated machine: no framework, no waiting.
 
-It stands in for a real launcher where the logic around trials is tested or shown; real runs never touch it.
+It stands in for a real launcher where the logic around trials is tested.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""NVIDIA's GPUs in the target interpreter."""
