@@ -50,6 +50,7 @@ RATE = r"rate: ([0-9.]+)"
         # What has no width is not there.
         (RATE, "\ufeffrate: 1\u200b830", 1830.0, 1.0),
         (r"^rate: (\d+)", "\ufeffrate: 12", 12.0, 1.0),
+        (r"(\d+)", "\u23f1\ufe0f12", 12.0, 1.0),
         # Marks that the pattern names, and marks of columns, end a number.
         (r"(\d+)·\d+", "12·345", 12.0, 1.0),
         (r"(\d+)x\d+", "16x224", 16.0, 1.0),
@@ -145,6 +146,20 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (RATE, "rate: 10³", "10³"),
         (RATE, "rate: 1.83**3", "1.83**3"),
         (RATE, "rate: 12½", "12½"),
+        # So are all marks that are not those of columns, digits of other scripts, and powers behind a blank.
+        (RATE, "rate: 1⋅830", "1⋅830"),
+        (RATE, "rate: 1~830", "1~830"),
+        (RATE, "rate: 1´830", "1´830"),
+        (RATE, "rate: 1'´830", "1'´830"),
+        (RATE, "rate: 12⁄5", "12⁄5"),
+        (RATE, "rate: 12８3", "12８3"),
+        (RATE, "rate: 1,８30", "1,８30"),
+        (RATE, "rate: 1.83+03", "1.83+03"),
+        (RATE, "rate: 1.83 E+03", "1.83 E+03"),
+        (RATE, "rate: 1.83E 3", "1.83E 3"),
+        (RATE, "rate: 1.83 D+03", "1.83 D+03"),
+        (RATE, "rate: 12img3", "12img3"),
+        (r"rate([0-9.]+)", "rate.985", "e.985"),
         (r"(\d+) img/s", "1`830 img/s", "1`830"),
         (r".*([\d.]{3}) img/s", "at 1`830 img/s", "1`830"),
         (r"rate: (.*)", "rate: 12.5 (13)", "12.5 (13)"),
@@ -590,6 +605,66 @@ def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
             check_alike(other.values, other.units_around, one.values, one.units_around)
     else:
         check_alike(other.values, other.units_around, one.values, one.units_around)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "first", "later"),
+    [
+        (RATE, "rate: 950 Millisekunden", "rate: 1.2 Sekunden"),
+        (RATE, "rate: 950 (millisecondi)", "rate: 1.2 (secondi)"),
+        (RATE, "rate: 950 мс", "rate: 1.2 с"),
+        (RATE, "rate: 950   us", "rate: 1.2   ms"),
+        (RATE, "rate: 950 <us>", "rate: 1.2 <ms>"),
+        (RATE, "rate: 950 [10^-6 s]", "rate: 1.2 [10^-3 s]"),
+        (RATE, "rate: 950 - 990 Millisekunden", "rate: 1.2 - 1.4 Sekunden"),
+        (RATE, "rate: 12 - 13 ms", "rate: 950 - 990 us"),
+        (r": ([0-9.]+)$", "Zeit in Millisekunden: 950", "Zeit in Sekunden: 1.2"),
+        (r"([0-9.]+) Mittel", "Millisekunden: 950 Mittel", "Sekunden: 1.2 Mittel"),
+        # Of a known unit it must be the same number of things.
+        (RATE, "rate: 950 ms/100 images", "rate: 940 ms/8 images"),
+        (RATE, "rate: 950 ms per 100 images", "rate: 940 ms"),
+    ],
+)
+def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: str, first: str, later: str) -> None:
+    one = read(pattern, first)
+    assert one.like(one) == one
+    for begin, other in ((first, later), (later, first)):
+        with pytest.raises(NoNumberError, match=r"in the first run|of the first run"):
+            read(pattern, other).like(read(pattern, begin))
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("XLA on: rate: 950", "XLA off: rate: 1200"),
+        ("1 thread: rate: 950", "8 threads: rate: 7000"),
+        ("rate: 950 (best so far)", "rate: 1200"),
+        ("rate: 950 img/s, loss falls", "rate: 1200 img/s, loss rises"),
+        ("rate: 950 ms ± 3", "rate: 1.2 s ± 0.1"),
+        ("rate: 950 of 1000", "rate: 910 of 1100"),
+        ("rate: 950\tresnet", "rate: 910\tvgg"),
+        ("rate: 950 loss=falls", "rate: 910 loss=rises"),
+    ],
+)
+def test_words_alone_fail_no_run(first: str, later: str) -> None:
+    assert read(RATE, later).like(read(RATE, first)).values
+
+
+@pytest.mark.parametrize(
+    ("output", "around"),
+    [
+        ("rate: 950", "rate: #"),
+        ("step 3 rate: 950 Bilder pro Sekunde", "rate: # Bilder pro Sekunde"),
+        ("10:31:02 [tmp7f3a] rate: 950", "rate: #"),
+        ("1 thread: rate: 950 gadgets", "thread: rate: # gadget"),
+        ("8 threads, rate: 950 | Millisekunden", "rate: #"),
+        ("rate: 950 lr=0.1", "rate: #"),
+        ("rate: 950 ms", ""),
+        ("rate: 950 ms/100 images", "ms/100 images"),
+    ],
+)
+def test_the_words_around_a_number_without_a_unit_are_kept(output: str, around: str) -> None:
+    assert read(RATE, output).around == around
 
 
 def test_a_reading_is_converted_with_its_resolution() -> None:
