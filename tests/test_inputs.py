@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strin
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.feed import fixed_batch_size, possible_sizes, why_fixed
+from tuner.job.feed import check_batch, fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.result import evidence
 from tuner.result.document import trial_result
@@ -134,6 +135,19 @@ def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
     with pytest.raises(WorkloadError) as unnamed:
         described(model_input("x", shape=[None, None, 80]))
     assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+
+
+def test_sizes_that_are_products_follow_from_others_but_not_from_the_batch() -> None:
+    ids, pairs = (
+        model_input("ids", "int64", ["batch", "seq"]),
+        model_input("pairs", shape=["batch", "2*seq", "seq * 3 + 1"]),
+    )
+    found = described(ids, pairs, sizes=("ids=16",))
+    assert [each["shape"] for each in found] == [[None, 16], [None, 32, 49]]
+    latent = [model_input("x", shape=["batch", 4]), model_input("both", shape=["2*batch", 4])]
+    with pytest.raises(WorkloadError) as caught:
+        described(*latent)
+    assert "e.g. --input-shape both=128,4; a dimension such as 2*batch follows the batch" in caught.value.advice
 
 
 @pytest.mark.parametrize(
@@ -605,6 +619,15 @@ def test_only_possible_batch_sizes_are_kept() -> None:
     assert possible_sizes([1, 2], [of_four]) == []
 
 
+def test_a_batch_that_is_written_as_0_is_no_batch_size_to_use() -> None:
+    model: Any = SimpleNamespace(kind="onnx", path="m.onnx")
+    space: Any = SimpleNamespace(domains={"batch_size": [1, 2]}, total_batch=None)
+    for size, hint in ((0, "save the model with an open batch"), (4, "use --batch-size 4")):
+        with pytest.raises(BadInputError) as caught:
+            check_batch(model, described(model_input("x", shape=[size, 4])), space)
+        assert caught.value.hint.startswith(hint)
+
+
 def test_batch_sizes_that_never_run_are_named_once() -> None:
     def trial(number: int, batch_size: int, status: Status) -> Trial:
         setting = Setting.of({"batch_size": batch_size, "intra_op": number})
@@ -800,6 +823,30 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50}, set())
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
     assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == usage.UNKNOWN
+
+
+def test_what_goes_into_an_operator_that_is_not_known_is_doubtful(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    names = ["own", "same_name", "inside", "called", "new", "trees", "kept", "plain"]
+    tensors = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", 4]) for name in names]
+    branch = onnx.helper.make_graph([node("Own", ["inside"], ["u"], domain="own")], "then", [], [tensors[7]])
+    block = onnx.helper.make_function("own", "Block", ["a"], ["b"], [node("Decode", ["a"], ["b"], domain="own")], [])
+    nodes = [
+        node("MatMul", ["own", "w"], ["a"]),
+        node("Own", ["a"], ["b"], domain="own"),
+        node("Relu", ["same_name"], ["c"], domain="own"),
+        node("If", ["w"], ["d"], then_branch=branch, else_branch=branch),
+        node("Block", ["called"], ["e"], domain="own"),
+        node("OfNextYear", ["new"], ["f"]),
+        node("LabelEncoder", ["trees"], ["g"], domain="ai.onnx.ml"),
+        node("GroupQueryAttention", ["plain", "plain", "plain", "", "", "kept"], ["h"], domain="com.microsoft"),
+        node("SkipLayerNormalization", ["h", "plain", "w"], ["y"], domain="com.microsoft"),
+    ]
+    weights = onnx.numpy_helper.from_array(np.zeros((4, 4), "float32"), "w")
+    graph = onnx.helper.make_graph(nodes, "g", tensors, [], [weights])
+    onnx.save(onnx.helper.make_model(graph, functions=[block]), tmp_path / "m.onnx")
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")).decisive == {*names} - {"plain"}
 
 
 def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> None:

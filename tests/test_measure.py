@@ -633,6 +633,22 @@ def test_numbers_that_are_far_apart_may_have_different_units() -> None:
     assert evidence.number_warnings(rounds, Objective.MAXIMIZE, {1}) == []
 
 
+def test_words_that_change_beside_numbers_without_a_unit_are_told() -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(985.0,), resolution=0.1)
+
+    def told(*words: str) -> list[str]:
+        slices = {str(n): [replace(run, around=each)] for n, each in enumerate(words)}
+        warnings = evidence.number_warnings([Round(slices=slices)], Objective.MAXIMIZE, {1})
+        return [each.observation for each in warnings if each.code is Code.OTHER_WORDS]
+
+    assert told("XLA on: #", "XLA off: #") == [
+        "numbers stand in 'XLA off: #' under one setting and in 'XLA on: #' under another"
+    ]
+    assert not told("rate: #", "rate: #")
+    assert not told("rate: #", "")  # of an earlier version
+    assert Slice.from_dict(replace(run, around="rate: #").to_dict()).around == "rate: #"
+
+
 def test_of_a_very_wide_interval_no_figure_between_its_ends_is_named() -> None:
     verdict = VerdictResult(speedup=44.68, low=4.10, high=487.36, code=VerdictCode.BETTER)
     assert speed_up(verdict) == "4.10× to 487.36×"

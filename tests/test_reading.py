@@ -50,6 +50,7 @@ RATE = r"rate: ([0-9.]+)"
         # What has no width is not there.
         (RATE, "\ufeffrate: 1\u200b830", 1830.0, 1.0),
         (r"^rate: (\d+)", "\ufeffrate: 12", 12.0, 1.0),
+        (r"(\d+)", "\u23f1\ufe0f12", 12.0, 1.0),
         # Marks that the pattern names, and marks of columns, end a number.
         (r"(\d+)·\d+", "12·345", 12.0, 1.0),
         (r"(\d+)x\d+", "16x224", 16.0, 1.0),
@@ -145,6 +146,20 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (RATE, "rate: 10³", "10³"),
         (RATE, "rate: 1.83**3", "1.83**3"),
         (RATE, "rate: 12½", "12½"),
+        # So are all marks that are not those of columns, digits of other scripts, and powers behind a blank.
+        (RATE, "rate: 1⋅830", "1⋅830"),
+        (RATE, "rate: 1~830", "1~830"),
+        (RATE, "rate: 1´830", "1´830"),
+        (RATE, "rate: 1'´830", "1'´830"),
+        (RATE, "rate: 12⁄5", "12⁄5"),
+        (RATE, "rate: 12８3", "12８3"),
+        (RATE, "rate: 1,８30", "1,８30"),
+        (RATE, "rate: 1.83+03", "1.83+03"),
+        (RATE, "rate: 1.83 E+03", "1.83 E+03"),
+        (RATE, "rate: 1.83E 3", "1.83E 3"),
+        (RATE, "rate: 1.83 D+03", "1.83 D+03"),
+        (RATE, "rate: 12img3", "12img3"),
+        (r"rate([0-9.]+)", "rate.985", "e.985"),
         (r"(\d+) img/s", "1`830 img/s", "1`830"),
         (r".*([\d.]{3}) img/s", "at 1`830 img/s", "1`830"),
         (r"rate: (.*)", "rate: 12.5 (13)", "12.5 (13)"),
@@ -590,6 +605,181 @@ def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
             check_alike(other.values, other.units_around, one.values, one.units_around)
     else:
         check_alike(other.values, other.units_around, one.values, one.units_around)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "first", "later"),
+    [
+        (RATE, "rate: 950 Millisekunden", "rate: 1.2 Sekunden"),
+        (RATE, "rate: 950 (millisecondi)", "rate: 1.2 (secondi)"),
+        (RATE, "rate: 950 мс", "rate: 1.2 с"),
+        (RATE, "rate: 950   us", "rate: 1.2   ms"),
+        (RATE, "rate: 950 <us>", "rate: 1.2 <ms>"),
+        (RATE, "rate: 950 [10^-6 s]", "rate: 1.2 [10^-3 s]"),
+        (RATE, "rate: 950 - 990 Millisekunden", "rate: 1.2 - 1.4 Sekunden"),
+        (RATE, "rate: 12 - 13 ms", "rate: 950 - 990 us"),
+        (r": ([0-9.]+)$", "Zeit in Millisekunden: 950", "Zeit in Sekunden: 1.2"),
+        (r"([0-9.]+) Mittel", "Millisekunden: 950 Mittel", "Sekunden: 1.2 Mittel"),
+        # Of a known unit it must be the same number of things.
+        (RATE, "rate: 950 ms/100 images", "rate: 940 ms/8 images"),
+        (RATE, "rate: 950 ms per 100 images", "rate: 940 ms"),
+    ],
+)
+def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: str, first: str, later: str) -> None:
+    one = read(pattern, first)
+    assert one.like(one) == one
+    for begin, other in ((first, later), (later, first)):
+        with pytest.raises(NoNumberError, match=r"in the first run|of the first run"):
+            read(pattern, other).like(read(pattern, begin))
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("XLA on: rate: 950", "XLA off: rate: 1200"),
+        ("1 thread: rate: 950", "8 threads: rate: 7000"),
+        ("rate: 950 (best so far)", "rate: 1200"),
+        ("rate: 950 img/s, loss falls", "rate: 1200 img/s, loss rises"),
+        ("rate: 950 ms ± 3", "rate: 1.2 s ± 0.1"),
+        ("rate: 950 of 1000", "rate: 910 of 1100"),
+        ("rate: 950\tresnet", "rate: 910\tvgg"),
+        ("rate: 950 loss=falls", "rate: 910 loss=rises"),
+    ],
+)
+def test_words_alone_fail_no_run(first: str, later: str) -> None:
+    assert read(RATE, later).like(read(RATE, first)).values
+
+
+@pytest.mark.parametrize(
+    ("output", "around"),
+    [
+        ("rate: 950", "rate: #"),
+        ("step 3 rate: 950 Bilder pro Sekunde", "rate: # Bilder pro Sekunde"),
+        ("10:31:02 [tmp7f3a] rate: 950", "rate: #"),
+        ("1 thread: rate: 950 gadgets", "thread: rate: # gadget"),
+        ("8 threads, rate: 950 | Millisekunden", "rate: #"),
+        ("rate: 950 lr=0.1", "rate: #"),
+        ("rate: 950 ms", ""),
+        ("rate: 950 ms/100 images", "ms/100 images"),
+    ],
+)
+def test_the_words_around_a_number_without_a_unit_are_kept(output: str, around: str) -> None:
+    assert read(RATE, output).around == around
+
+
+TOOLS = [
+    # What well-known tools print: a pattern, a line, its numbers under two settings, and their ratio if units differ.
+    ("sysbench", r"per second:\s+([0-9.]+)", "    events per second:  {}", "1234.56", "987.65", None),
+    ("sysbench", r"avg:\s+([0-9.]+)", "Latency (ms):\n     min:  0.77\n     avg:  {}", "0.81", "1.01", None),
+    ("fio", r"IOPS=([0-9.kM]+)", "  read: IOPS={}, BW=48.1MiB/s (50.4MB/s)", "12.3k", "980", 980 / 12300),
+    ("wrk", r"Requests/sec:\s+([0-9.]+)", "Requests/sec:  {}\nTransfer/sec:      1.23MB", "12345.67", "9876.54", None),
+    ("ab", r"per second:\s+([0-9.]+)", "Requests per second:    {} [#/sec] (mean)", "1234.56", "987.65", None),
+    ("hey", r"Average:\s+([0-9.]+)", "  Average:\t{} secs", "0.0123", "0.0111", None),
+    ("JMH", r"run\s+thrpt\s+5\s+([0-9.]+)", "Bench.run  thrpt    5  {} ± 12.345  ops/s", "1234.567", "934.567", None),
+    ("perf", r"([0-9,]+)\s+cycles", " {}      cycles         #  3.210 GHz", "1,234,567,890", "987,654,321", None),
+    ("perf", r"([0-9.]+) \+- [0-9.]+ sec", "{} +- 0.0123 seconds time elapsed ( +- 0.61% )", "2.0012", "1.8012", None),
+    ("time", r"size \(kbytes\): (\d+)", "\tMaximum resident set size (kbytes): {}", "123456", "113456", None),
+    (
+        "hyperfine",
+        r"σ\):\s+([0-9.]+)",
+        "  Time (mean ± σ):  {} ±   1.2 ms  [User: 980 ms]",
+        "985.4 ms",
+        "1.105 s",
+        1105 / 985.4,
+    ),
+    ("trtexec", r"Throughput: ([0-9.]+)", "[11/28/2026-10:11:12] [I] Throughput: {} qps", "1234.56", "987.654", None),
+    ("trtexec", r"mean = ([0-9.]+)", "[I] Latency: min = 0.5 ms, mean = {} ms, median = 0.6 ms", "0.7", "0.6", None),
+    (
+        "iperf",
+        r"([0-9.]+) [GM]bits/sec",
+        "[  5]  0.00-10.04  sec  1.1 GBytes  {}  receiver",
+        "941 Mbits/sec",
+        "1.05 Gbits/sec",
+        1050 / 941,
+    ),
+    ("redis", r"SET: ([0-9.]+)", "SET: {} requests per second, p50=0.303 msec", "81234.56", "71234.56", None),
+    ("pgbench", r"tps = ([0-9.]+)", "tps = {} (without initial connection time)", "1234.567890", "1134.567890", None),
+    ("loadgen", r"per second: ([0-9.]+)", "Samples per second: {}\nResult is : VALID", "1234.56", "1134.56", None),
+    ("loadgen", r"latency \(ns\)\s+: (\d+)", "99.00 percentile latency (ns)   : {}", "12345678", "11345678", None),
+    (
+        "Keras",
+        r"(\d+)[mu]s/step",
+        "313/313 ━━━━━━━━━━ 1s {} - accuracy: 0.9 - loss: 0.1",
+        "2ms/step",
+        "971us/step",
+        0.971 / 2,
+    ),
+    ("tqdm", r"([0-9.]+)it/s", "100%|██████████| 60/60 [00:12<00:00,  {}it/s]", "4.98", "4.18", None),
+    (
+        "tf_cnn",
+        r"total images/sec: ([0-9.]+)",
+        "1\timages/sec: 33.1 +/- 0.0\ntotal images/sec: {}",
+        "133.12",
+        "123.1",
+        None,
+    ),
+    (
+        "TFLite",
+        r"\(avg\): ([0-9.]+)$",
+        "Inference timings in us: Init: 123, Inference (avg): {}",
+        "1234.5",
+        "1134.5",
+        None,
+    ),
+    (
+        "llama",
+        r"([0-9.]+) tokens per second",
+        "eval time = 1.5 ms / 63 runs (19.6 ms per token, {} tokens per second)",
+        "51.03",
+        "47.21",
+        None,
+    ),
+    ("llama", r"pp512 \|\s+([0-9.]+)", "| 7B Q4_0 | 3.56 GiB | CPU | 8 | pp512 |  {} ± 0.34 |", "45.12", "25.12", None),
+    ("go", r"([0-9.]+) ns/op", "BenchmarkX-8   \t 1000000\t      {} ns/op\t     120 B/op", "1234", "1034", None),
+    ("dd", r"s, ([0-9.]+) \w+/s", "1073741824 bytes (1.1 GB) copied, 0.98 s, {}", "1.1 GB/s", "910 MB/s", 910 / 1100),
+    ("ffmpeg", r"fps=\s*([0-9.]+)", "frame=  123 fps= {} q=28.0 time=00:00:05.12 speed=1.23x", "25", "21", None),
+    ("openssl", r"cbc\s+([0-9.]+)", "aes-128 cbc     {}   234567.89k", "123456.78k", "113456.78k", None),
+    (
+        "HPL",
+        r"192.*?([0-9.e+]+)$",
+        "WR11C2R4       20000   192     1     4    123.45    {}",
+        "4.3210e+01",
+        "4.1210e+01",
+        None,
+    ),
+    ("timeit", r"of 5: ([0-9.]+)", "10000 loops, best of 5: {} usec per loop", "23.4", "21.4", None),
+    ("pyperf", r"std dev: ([0-9.]+)", "bench: Mean +- std dev: {} +- 12 us", "985 us", "1.05 ms", 1050 / 985),
+    ("Triton", r"latency (\d+) usec", "Concurrency: 1, throughput: 9 infer/sec, latency {} usec", "8102", "8802", None),
+    (
+        "trainer",
+        r"per_second': ([0-9.]+)",
+        "{{'runtime': 12.3, 'train_samples_per_second': {}}}",
+        "123.45",
+        "113.45",
+        None,
+    ),
+    (
+        "absl",
+        r"examples/sec: ([0-9.]+)",
+        "I1128 10:11:12.123456 139 basic.py:1] examples/sec: {}",
+        "123.4",
+        "113.4",
+        None,
+    ),
+    ("YOLO", r"([0-9.]+)ms inference", "Speed: 1.2ms preprocess, {}ms inference per image", "45.6", "41.6", None),
+]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=[each[0] for each in TOOLS])
+def test_tools_are_read_and_compared_without_a_note(tool: tuple[str, str, str, str, str, float | None]) -> None:
+    _, pattern, line, first, later, ratio = tool
+    one = read(pattern, line.format(first))
+    other = read(pattern, line.format(later)).like(one)
+    true = (
+        float(later.replace(",", "").strip("k")) / float(first.replace(",", "").strip("k")) if ratio is None else ratio
+    )
+    assert other.values[-1] / one.values[-1] == pytest.approx(true)
+    assert other.around == one.around
 
 
 def test_a_reading_is_converted_with_its_resolution() -> None:

@@ -126,8 +126,9 @@ class Decides(tf.Module):
         tf.TensorSpec([None, 4], tf.float32, "state"), tf.TensorSpec([None, 4], tf.float32, "series"),
         tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain"),
         tf.TensorSpec([None, 4], tf.float32, "prompt"), tf.TensorSpec([None, 4], tf.float32, "checked"),
-        tf.TensorSpec([None], tf.int32, "n_rooms"), tf.TensorSpec([None], tf.int32, "step_count")])
-    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms, step_count):
+        tf.TensorSpec([None], tf.int32, "n_rooms"), tf.TensorSpec([None], tf.int32, "step_count"),
+        tf.TensorSpec([None, 9, 5], tf.float32, "spoken"), tf.TensorSpec([None, 4], tf.float32, "opaque")])
+    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms, step_count, spoken, opaque):
         rows = tf.unique(tf.reshape(ids, [-1])).y
         kept = tf.boolean_mask(plain, scores[:, 0] > 0.5)
         deep = tf.cond(tf.reduce_sum(state) > 1.0, lambda: plain @ tf.transpose(plain), lambda: plain[:, :1])
@@ -141,9 +142,12 @@ class Decides(tf.Module):
         fixed = tf.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * 2.0), [0, plain])[1]
         fixed += tf.zeros([n, 4]) + tf.one_hot(labels, 4)[:, 0]
         fixed += tf.image.resize(plain[:, None, :, None], [1, 4])[:, 0, :, 0]
+        # Operators that no list names: one whose size depends on values, and one that hides a function.
+        said = tf.nn.ctc_greedy_decoder(tf.transpose(spoken, [1, 0, 2]), tf.fill([tf.shape(spoken)[0]], 9))[0][0]
+        hidden = tf.nondifferentiable_batch_function(1, 4, 10)(lambda x: x * 2.0)(opaque)
         return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed, "f": turns, "g": picked,
                 "h": tf.nn.embedding_lookup(self.table, n_rooms),
-                "i": tf.sin(tf.cast(step_count, tf.float32))}
+                "i": tf.sin(tf.cast(step_count, tf.float32)), "j": said.values, "k": hidden}
 decides = Decides()
 tf.saved_model.save(decides, "decides", signatures=decides.serve)
 decides_inputs = json.load(open(export("decides", "decides")[0] + "/inputs.json"))
@@ -291,7 +295,7 @@ def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
 
 
 def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, Any]) -> None:
-    assert sorted(told["decisive"]) == ["ids", "prompt", "scores", "series", "state"]
+    assert sorted(told["decisive"]) == ["ids", "opaque", "prompt", "scores", "series", "spoken", "state"]
     assert (
         told["rows"] == "rows from 0 to 699"
     )  # an index, and no number of something; nor does step_count do more than arithmetic

@@ -266,12 +266,13 @@ def input_shapes(
         unclear = [model_shapes[each["name"]] or () for each in missing]
         raise WorkloadError(
             "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
-            "give %s%s, e.g. %s%s"
+            "give %s%s, e.g. %s%s%s"
             % (
                 "its shape" if is_one else "their shapes",
                 WITHOUT_BATCH if any(shapes.has_batch(each) for each in placed_at) else "",
                 " ".join(shapes.options(described, sizes)),
                 BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
+                FOLLOWS_NOTE if any(follows_batch(n) for shape in unclear for n in shape) else "",
             ),
         )
     if any(None in each["shape"] for each in placed_at):
@@ -289,9 +290,15 @@ def has_name(shape: Any) -> bool:
     return any(isinstance(n, str) for n in shape)
 
 
+def follows_batch(n: Any) -> bool:
+    """Return whether a dimension is worked out from the batch: 2*batch."""
+    return isinstance(n, str) and "batch" in n and any(sign in n for sign in "*+/")
+
+
 WITHOUT_BATCH = " without the batch"
 WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
 BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
+FOLLOWS_NOTE = "; a dimension such as 2*batch follows the batch: give its size for the one --batch-size that you give"
 
 
 def placed_inputs(described: list[Report], sizes: dict[str, list[Any]]) -> list[Report]:

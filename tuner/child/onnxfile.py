@@ -4,8 +4,8 @@ What is read are a few fields of `onnx.proto`: ModelProto.graph and .functions (
 .input and .output (1, 5, 11, 12), ValueInfoProto.name and .type (1, 2), TypeProto.tensor_type (1), its .shape (2),
 TensorShapeProto.dim (1), and of each .dim_value and .dim_param (1, 2), TensorProto.dims, .data_type, .int32_data,
 .int64_data, .name and .raw_data (1, 2, 5, 7, 8, 9),
-NodeProto.input, .output, .op_type and .attribute (1, 2, 4, 5), AttributeProto.name, .i, .t, .g and .ints (1, 3, 5, 6,
-8), FunctionProto.name, .input, .output and .node (1, 4, 5, 7).
+NodeProto.input, .output, .op_type, .attribute and .domain (1, 2, 4, 5, 7), AttributeProto.name, .i, .t, .g and .ints
+(1, 3, 5, 6, 8), FunctionProto.name, .input, .output and .node (1, 4, 5, 7).
 All else is passed by, so that the size of the weights does not matter.
 """
 
@@ -20,6 +20,8 @@ from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value
 Shape = Optional[List[Any]]
 Place = Tuple[int, int]
 _WHOLE = {6: (4, 5), 7: (8, 7)}  # INT32 and INT64: the bytes of a number, and the field of numbers that are not raw
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Whose operators `usage` knows by their names; one of another may be of any kind."""
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
 _WITH_BODIES = ("Loop", "Scan")  # whose operands are what their bodies begin with
 
@@ -81,6 +83,8 @@ class _Walk:
                 returned = (_text(content, each) for each in _parts(content, function, 5))
                 known.update(zip(outputs, (inside.get(name, NOTHING) for name in returned)))
                 continue
+            domain = "".join(_text(content, each) for each in _parts(content, node, 7))
+            operator = operator if domain in _DOMAINS else "%s.%s" % (domain, operator)
             made = self.made(node, operator, operands)
             for attribute in _parts(content, node, 5):
                 for body in _parts(content, attribute, 6):

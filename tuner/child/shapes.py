@@ -10,6 +10,7 @@ batch. A model of a graph has none either, whose first dimensions are called nod
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 Dimension = Union[int, str, None]
@@ -146,13 +147,16 @@ OPEN = "?"  # a dimension that has to be given
 
 
 def _evaluated(n: Dimension, sizes: Dict[str, int]) -> Dimension:
-    """Return the size of a named dimension, of a sum of named ones too; OPEN where it is not known."""
+    """Return the size of a named dimension, of a sum or product of named ones too; OPEN where it is not known."""
     if not isinstance(n, str):
         return n
     if n in sizes:
         return sizes[n]
-    terms = [sizes.get(term, int(term) if term.isdigit() else None) for term in re.split(r"\s*\+\s*", n)]
-    return sum(term for term in terms if term is not None) if None not in terms and len(terms) > 1 else OPEN
+    terms = [re.split(r"\s*\*\s*", term) for term in re.split(r"\s*\+\s*", n)]
+    known = {name: sizes.get(name, int(name) if name.isdigit() else None) for names in terms for name in names}
+    if terms == [[n]] or None in known.values():
+        return OPEN
+    return sum(prod(known[name] or 0 for name in names) for names in terms)
 
 
 def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> "tuple[Optional[Shape], Optional[int]]":
@@ -231,8 +235,8 @@ def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Li
     """Return the options that would complete all shapes that are missing: a dimension that is named needs one."""
     given = dict(user_shapes)
     typed: List[str] = []
-    # What is a sum of others follows from these.
-    sums = [each["name"] for each in model_inputs if any("+" in str(n) for n in each["shape"] or ())]
+    # What is a sum or product of others follows from these.
+    sums = [each["name"] for each in model_inputs if any(re.search(r"[+*]", str(n)) for n in each["shape"] or ())]
     while True:
         missing = [each for each in placed(model_inputs, given) if is_missing(each["shape"])]
         if not missing:

@@ -33,8 +33,9 @@ class Value(NamedTuple):
 class Facts(NamedTuple):
     """What the values of inputs are used for.
 
-    Those of `decisive` inputs decide how much is computed. `rows` are those of the smallest table that an input
-    indexes. Of `worked_out` inputs an index is computed, or they index what has no known number of rows.
+    Those of `decisive` inputs decide how much is computed, or go into an operator that is not known. `rows` are
+    those of the smallest table that an input indexes. Of `worked_out` inputs an index is computed, or they index what
+    has no known number of rows.
     """
 
     decisive: Set[str]
@@ -65,6 +66,42 @@ LOOKUPS = {
 """Operators that read rows of tables: where each table stands among their operands, and where its indices do."""
 PLACING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter"}
 """Operators whose second operand are places in the first."""
+_PLAIN_NAMES = """
+Abs Acos Acosh Add AddN And ArgMax ArgMin Asin Asinh Atan Atan2 Atanh Attention AveragePool BatchNormalization
+Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat
+ConcatFromSequence Constant Conv ConvInteger ConvTranspose Cos Cosh CumProd CumSum DeformConv DepthToSpace
+DequantizeLinear Det Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp EyeLike Flatten Floor Gelu Gemm
+GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization HardSigmoid
+HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log
+LogSoftmax LpNormalization LpPool MatMul MatMulInteger Max MaxPool MaxRoiPool Mean MeanVarianceNormalization Min
+Mish Mod Mul Multinomial Neg Not Or PRelu Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization
+RandomNormal RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape ReverseSequence
+RoiAlign RotaryEmbedding Round Scan Selu SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
+SequenceLength Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign SpaceToDepth Sqrt Squeeze Sub Sum Swish Tan
+Tanh TensorScatter ThresholdedRelu Transpose Trilu Unsqueeze Where Xor
+
+ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LinearClassifier LinearRegressor Normalizer OneHotEncoder
+SVMClassifier SVMRegressor Scaler ZipMap
+
+BiasAdd BiasGelu BiasSoftmax BiasSplitGelu DecoderMaskedMultiHeadAttention DequantizeWithOrder
+DynamicQuantizeLSTM DynamicQuantizeMatMul FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation
+GatedRelativePositionBias GroupNorm GroupQueryAttention Inverse Irfft MatMulBnb4 MatMulFpQ4 MatMulInteger16
+MatMulIntegerToFloat MatMulNBits MultiHeadAttention NhwcConv NhwcFusedConv NhwcMaxPool QAttention QGemm QLinearAdd
+QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean
+QLinearSigmoid QLinearSoftmax QLinearWhere QuickGelu RelativePositionBias ReorderInput ReorderOutput Rfft
+SimplifiedLayerNormalization SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul
+
+AdaptiveAvgPool AdaptiveMaxPool AvgPool BatchNormInference BatchToSpace Bucketize Ceiling ConvertPromoteTypes
+Convolution ConvolutionBackpropData ExtractImagePatches Eye GreaterEqual LessEqual ScatterUpdate TensorIterator
+DeformableConvolution FakeConvert FakeQuantize GRUCell GroupConvolution GroupConvolutionBackpropData HSigmoid
+HSwish Inverse IRDFT LSTMCell LogicalAnd LogicalNot LogicalOr LogicalXor MVN Negative NormalizeL2 NotEqual
+Parameter Power PriorBox PriorBoxClustered RDFT RMS RNNCell ROIAlign ROIPooling ReadValue ReduceLogicalAnd
+ReduceLogicalOr RegionYolo ReorgYolo Result Reverse RoPE Roll ScaledDotProductAttention SearchSorted
+ShuffleChannels SoftPlus SoftSign SpaceToBatch SquaredDifference Assign
+"""
+PLAIN = {*_PLAIN_NAMES.split()}
+"""Operators that do the same work whatever the values are: of the standard, of ONNX Runtime, and of OpenVINO."""
 DECIDING = {
     "NonZero": (0,), "Unique": (0,), "ConstantOfShape": (0,), "StringSplit": (0,), "If": (0,), "Loop": (0, 1),
     "Range": (0, 1, 2), "NonMaxSuppression": (0, 1, 2, 3, 4), "Slice": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,),
@@ -75,8 +112,10 @@ DECIDING = {
     "GRUSequence": (2,), "RNNSequence": (2,),
     **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), (0,)),
     **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), (0, 1, 2, 3, 4)),
+    "Attention": (6,), "GroupQueryAttention": (5, 6), "DecoderMaskedMultiHeadAttention": (7,),
 }  # fmt: skip
 """Operators whose output has a size that values decide, or that run as often, and the places of these values."""
+KNOWN = PLAIN.union(SHAPES_ALONE, FIRST, JOINING, BOUNDING, ARITHMETIC, LOOKUPS, PLACING, DECIDING)
 
 
 class Usage:
@@ -109,6 +148,8 @@ class Usage:
         for place in DECIDING.get(operator, ()):
             if place < len(operands):
                 self.decisive |= operands[place].depends
+        if operator not in KNOWN:
+            self.decisive.update(*(each.depends for each in operands))
         return NOTHING if operator in SHAPES_ALONE else _made(operator, operands, perm)
 
     def pass_by(self, operands: Sequence[Value]) -> None:

@@ -2,7 +2,8 @@
 
 Made-up values are decided by type, name and shape, the first rule that fits. Whatever they are, every answer lists
 them; those that may remove work, because the model reads from them how much there is to do, are *doubtful*, and a
-warning too. A graph that can be read makes further ones doubtful: those whose values decide a size or a branch.
+warning too. A graph makes further ones doubtful: those whose values decide a size or a branch, or go into an operator
+that is not known.
 
 | input | value | doubtful |
 | --- | --- | --- |

@@ -57,6 +57,7 @@ def check_batch(model: Workload, described: Sequence[Mapping[str, Any]], space: 
     if size is not None and set(space.domains["batch_size"]) != {size}:
         is_shared = space.total_batch == size
         hint = "add --set instances=1: its batch cannot be shared" if is_shared else f"use --batch-size {size}"
+        hint = hint if size > 0 else "save the model with an open batch: nothing is computed for a batch of no items"
         if model.kind == "keras" and fixed_batch_sizes(described):  # a model has the batch of its first call, too
             hint += ", or save the model with an open batch: let it begin with keras.Input(shape=…)"
         raise BadInputError(why_fixed(str(model.path), described), hint)

@@ -53,6 +53,7 @@ class Code(StrEnum):
     PER_STEP = "per step"
     COUNTS = "several numbers"
     FAR_APART = "far apart"
+    OTHER_WORDS = "other words"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
     NOT_FINITE = "not finite"
@@ -101,6 +102,7 @@ ADVICE = {
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
     Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "
     "other figures, too",
+    Code.OTHER_WORDS: "their unit is not known: see that it is the same, or let the command print one, such as ms",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "
     "without TensorFlow) {openmp_threads}",

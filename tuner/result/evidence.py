@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from tuner.measure import interruption
@@ -41,6 +41,7 @@ from tuner.workload.units import counts_items, is_per_step, is_time
 _GIB = 1024**3
 _ALPHA = 0.05
 _FAR = 100  # times: threads make no such difference
+_FAR_IN_FINALS = 30  # of the best settings and what others recommend
 _COUNTED = 200  # numbers of a run: of more some are left out
 _REFUSED = (Status.FAILED, Status.CRASHED, Status.INVALID)  # by the model or the command, and not by memory or time
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
@@ -173,14 +174,13 @@ def number_warnings(
 ) -> list[MeasurementWarning]:
     """Return what the numbers of a command cannot show, of settings of these batch sizes."""
     texts: dict[Code, str] = {}
-    medians: list[float] = []
     counts: dict[str, set[float]] = {}
-    for name in {name for round_ in rounds for name in round_.slices}:
+    names = {name for round_ in rounds for name in round_.slices}
+    for name in names:
         slices = _slices_of(rounds, name)
         metrics = [value for each in slices for value in each.metrics]
         if not metrics:
             continue
-        medians.append(statistics.median(metrics))
         if rounding(slices) >= math.log1p(MARGIN) / 2:
             resolution = min(each.resolution for each in slices)
             digits = "whole numbers" if resolution == 1 else f"numbers in steps of {resolution:g}"
@@ -205,14 +205,36 @@ def number_warnings(
         if high > _FAR * low:
             texts[Code.FAR_APART] = f"a run prints numbers of {low:g} and of {high:g}"
         counts[name] = {(len(each.metrics) + each.n_left_out) / each.n_steps for each in slices}
-    if medians and max(medians) > _FAR * min(medians):
-        texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"
     known = sorted(set[float]().union(*counts.values()))
     if len(known) > 1 and all(len(each) == 1 for each in counts.values()) and known[-1] < _COUNTED:
         printed = f"a run prints {known[0]:g} numbers under one setting and {known[-1]:g} under another"
         texts[Code.COUNTS] = f"{printed}, and only their median is used"
-    warnings = [code.seen(text) for code, text in texts.items()]
+    warnings = _unlike((_slices_of(rounds, name) for name in names), _FAR_IN_FINALS)
+    warnings += [code.seen(text) for code, text in texts.items()]
     return warnings + run_warnings(each for r in rounds for slices in r.slices.values() for each in slices)
+
+
+def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[MeasurementWarning]:
+    """Return what shows that the numbers of a command are perhaps not of one unit under all settings.
+
+    A unit that is not known may stand anywhere in an output, as a word in any language. Numbers without a known one are
+    `far` apart if settings hardly make such a difference.
+    """
+    printed = [[each for each in slices if each.metrics] for slices in settings]
+    medians = [
+        statistics.median(value for each in slices for value in each.metrics)
+        for slices in printed
+        if slices and not slices[0].unit
+    ]
+    around = sorted({each.around for slices in printed for each in slices if each.around})
+    texts = {}
+    if medians and max(medians) > far * min(medians):
+        texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"
+    if len(around) > 1:
+        texts[Code.OTHER_WORDS] = (
+            f"numbers stand in '{around[0]}' under one setting and in '{around[-1]}' under another"
+        )
+    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 
 def unseen_warnings(
@@ -361,7 +383,8 @@ def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
     if any(t.alone for t in trials):
         warnings.append(Code.ALONE.seen(plural(sum(1 for t in trials if t.alone), "trial")))
     slices = [each for t in trials for turn in t.turns for each in turn.slices]
-    return warnings + run_warnings(slices) + _of_interruptions([each for t in trials for each in t.interruptions])
+    warnings += run_warnings(slices) + _unlike((t.slices for t in trials), _FAR)
+    return warnings + _of_interruptions([each for t in trials for each in t.interruptions])
 
 
 def _of_interruptions(interruptions: Sequence[Interruption]) -> list[MeasurementWarning]:

@@ -91,6 +91,8 @@ class Slice:
     unit: str = ""
     n_left_out: int = 0
     """How many numbers that a command printed were 0 or not finite."""
+    around: str = ""
+    """The words beside the numbers of a command, if no unit of these is known."""
     failed: tuple[str, ...] = ()
     """Why runs of a command failed, which were repeated."""
     resumed: int = 0
@@ -181,6 +183,7 @@ class Slice:
         data |= {"metrics": list(self.metrics), "resolution": self.resolution} if self.metrics else {}
         data |= {"unit": self.unit} if self.unit else {}
         data |= {"n_left_out": self.n_left_out} if self.n_left_out else {}
+        data |= {"around": self.around} if self.around else {}
         data |= {"failed": list(self.failed)} if self.failed else {}
         data |= {"window_s": self.window_s} if self.window_s is not None else {}
         data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}

@@ -41,8 +41,7 @@ from tuner.trial.outcome import (
 )
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command
-from tuner.workload.digits import may_be_thousands, resolution_of
-from tuner.workload.headers import check_alike
+from tuner.workload.digits import resolution_of
 from tuner.workload.reading import Reading
 from tuner.workload.units import NoNumberError
 
@@ -166,6 +165,7 @@ class CommandProcess:
             resolution=resolution_of((statistics.median(each.values), each.resolution) for each in readings),
             unit=readings[0].unit,
             n_left_out=sum(each.n_left_out for each in readings),
+            around=statistics.mode(each.around for each in readings),
             failed=tuple(failed),
         )
         return metered(runs, before_j, self._launcher.energy_j())
@@ -193,17 +193,9 @@ class CommandProcess:
 
     def _in_one_unit(self, reading: Reading) -> Reading:
         """Return the numbers of a run in the unit of the launcher's first one; raises TrialFailure."""
-        first = self._launcher.first = self._launcher.first or reading
+        self._launcher.first = self._launcher.first or reading
         try:
-            reading = reading.in_unit(first.unit)
-            check_alike(reading.values, reading.units_around, first.values, first.units_around)
-            if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
-                raise NoNumberError(
-                    f"numbers such as {reading.values[0]:g}, and {first.values[0]:g} in the first run: a dot may part "
-                    "thousands in one of them",
-                    "print plain numbers such as 1830.4, e.g. with LC_ALL=C",
-                )
-            return reading
+            return reading.like(self._launcher.first)
         except NoNumberError as error:
             raise TrialFailure(Status.FAILED, str(error), self._printed, hint=error.hint) from error
 

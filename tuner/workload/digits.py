@@ -15,11 +15,11 @@ from collections.abc import Iterable
 NO_BREAK = "\u00a0\u202f\u2009"  # the spaces that typography has for thousands
 SEPARATORS = ".,'’_" + NO_BREAK
 _NUMBER = re.compile(r"(?P<digits>.*?)(?:[eEdD](?P<exponent>[+-]?[0-9]+))?", re.DOTALL)
-_MARK = r"&#?\w{1,8};|\\[,;:! ]|\*\*|\^\{?[+-]?|."  # of HTML, LaTeX, Python and calculators, or one character
-_MARK_AFTER = re.compile(rf"(?P<mark>{_MARK})(?=[0-9])")
-_MARK_BEFORE = re.compile(rf"(?<=[0-9])(?P<mark>{_MARK})\Z")
-_OF_NUMBERS = {"Po", "Lm", "Sk", "Zs", "Pi", "Pf"}  # kinds of characters that part digits somewhere: 1·830, 1ʼ830, 12٫5
-_LONGEST_MARK = 10
+_BETWEEN = r"(?P<mark>[^\d \t\r\n\f\v]{1,12})"
+_AFTER, _BEFORE = re.compile(rf"{_BETWEEN}(?P<digit>\d)"), re.compile(rf"(?P<digit>\d){_BETWEEN}\Z")
+_OF_COLUMNS = re.compile(rf"(?:[{SEPARATORS};|/=<>()\[\]{{}}\"%@:&×÷±≈≤≥→–—−\u2500-\u259f-]|\+/?-)*")
+"""What parts two numbers without a blank: of all other marks it is not known whether they do."""
+_LONGEST_MARK = 13
 _OTHER_UNIT = 99.0  # times as coarse: no zeros at the end are left out so often
 _NEAR = 0.9  # of the larger: settings differ by less than ten times
 _DOT_OF_THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?![0-9])|[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
@@ -53,25 +53,32 @@ def worth(text: str) -> tuple[float, float] | None:
 def mark_after(after: str) -> str:
     """Return what stands between a number and further digits that may be part of it, "" if nothing does.
 
-    A power or a fraction that follows at once is such a mark too: 10³, 12½.
+    A power, a fraction or a digit of another script that follows at once is such a mark too: 10³, 12½, 12８.
     """
-    if after[:1] and unicodedata.category(after[0]) == "No":
-        return after[0]
-    return _strange(_MARK_AFTER.match(after))
+    return after[0] if _is_of_number(after[:1]) else _strange(_AFTER.match(after))
 
 
 def mark_before(before: str) -> str:
     """Return what stands between earlier digits and a number that may be part of it, "" if nothing does."""
-    return _strange(_MARK_BEFORE.search(before[-_LONGEST_MARK:]))
+    return before[-1] if _is_of_number(before[-1:]) else _strange(_BEFORE.search(before[-_LONGEST_MARK:]))
+
+
+def _is_of_number(character: str) -> bool:
+    """Return whether a character is a digit, a fraction or a power, or changes the one before it."""
+    return character != "" and unicodedata.category(character)[0] in "NM"
 
 
 def _strange(found: re.Match[str] | None) -> str:
-    """Return a mark, "" for one that is understood, or that columns have."""
-    mark = "" if found is None else found["mark"]
-    if len(mark) > 1 or mark in "^*`":
-        return mark
-    is_of_columns = mark.isascii() or mark in SEPARATORS or unicodedata.category(mark) not in _OF_NUMBERS
-    return "" if is_of_columns else mark
+    """Return what stands between two numbers, "" for what is known to part them: marks of columns, and words.
+
+    Whatever else it is, the number may go on behind it, and so it may in digits of another script.
+    """
+    if found is None:
+        return ""
+    mark = found["mark"]
+    has_word = any(each.isalpha() and unicodedata.category(each) != "Lm" for each in mark) and "&" not in mark
+    is_parting = has_word or _OF_COLUMNS.fullmatch(mark) is not None
+    return "" if is_parting and found["digit"].isascii() else mark
 
 
 def resolution_of(printed: Iterable[tuple[float, float]]) -> float:

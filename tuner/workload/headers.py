@@ -45,7 +45,7 @@ def check_alike(
     gone = [each for each in first_units if each not in units] or [""]
     for new in [each for each in units if each not in first_units] or [""]:
         for old in gone:
-            if any(abs(apart + math.log(scale)) < abs(apart) / 2 for scale in _scales(new, old)):
+            if any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
                 raise NoNumberError(
                     f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
                     f"{old or 'none'}",

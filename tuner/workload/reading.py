@@ -2,10 +2,17 @@
 
 A pattern finds the place of a number in a line. What stands there may go on past the match, and is read whole:
 
+    number    digits, grouped by  , . ' _  or a narrow space in threes, [. or , and decimals], [e, E or D and a power]
+    spread    ± 0.1   +/- 0.1   (± 3%)   -13   /1.5       between a number and its unit
+    unit      [k, M, Gi, million …] a time, an energy, a rate (FPS, qps, GB), a/b, a per b, %   in brackets, too
+
     1,830.4   1'830.4   1_830          separators of thousands, in groups of three
     1.83e3   1.83E+03   1.83D+03       exponents
     1.83k   2 ms   917us   3.20s/it    units, which are compared
 
+Nothing else is understood. Letters that touch a number are a unit of their own. Between two numbers without a blank
+only marks of columns may stand: behind any other the number may go on, and it is refused. A number without a unit
+keeps the words around it. Numbers with other words are doubtful: refused if they are far apart, else told of.
 Whatever can be read in two ways is refused: `12,84`, `1:23` and `1 830` are one number to some readers and two to
 others. A separator that the pattern itself names, with a digit on its other side, parts two columns.
 """
@@ -20,12 +27,12 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before, two_dots, worth
-from tuner.workload.headers import units_in
+from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before, may_be_thousands, two_dots, worth
+from tuner.workload.headers import check_alike, units_in
 from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
-_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")  # marks without width, such as a BOM
+_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")  # such as a BOM
 _REDRAWN = re.compile(r"\r\n?|\x08+|\x1b\[[0-9;]*[ABD-Hdf]")  # a progress bar writes its line again and again
 _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"(?:(?<![.\w])\.)?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
@@ -42,6 +49,7 @@ _ONE_COMMA = re.compile(r"[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _CELL = re.compile(r';"?\0"?(?:;|$)|^"?\0"?;')
 _PARTS = re.compile(r"[, :]")
 _ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
+_PLAIN = "print plain numbers such as 1830.4, e.g. with LC_ALL=C; of two columns let the pattern match both"
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
 _NEAR = 4.0  # times as much or as little: figures of one thing
@@ -53,7 +61,7 @@ _WRAPPED = re.compile(
     r"(?:, \w+=(?:\(\)|[\w.:'\"]+|<\w+>))*[)>]"
 )
 _BOUND = re.compile(r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*)\Z")  # but no arrow, and no mark before a line
-_POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
+_POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])|\s?(?:[eE]\s?[+-]?|[dD][+-])\s?[0-9]+(?!\w)")
 
 _LETTERS = r"[^\W\d_]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
@@ -75,6 +83,15 @@ _LABEL = re.compile(
     rf"|(?<!per )(?<!/)\b(?P<full>(?:nano|micro|milli)?seconds|minutes|hours)\b"
     rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
 )
+_KNOWN_UNIT = re.compile(rf"%|{_KNOWN}")
+_COLUMN_BEGIN = re.compile(r"[,;|\t0-9]|\s{2}|\]\s+(?=[^\W\d])")
+_COLUMN_END = re.compile(r"[,;|\t]|\s{2}|\S+[=:]")
+_POWER = re.compile(r"\^|\*\*")
+_OF_MANY = ("per", "for", "x", "×", "*", "·")  # a number behind them is part of what the one before them means
+_PLURAL = re.compile(rf"(?<={_LETTERS}{{3}})s\b")
+_PER_MANY = re.compile(rf" ?(?:/ ?|per |for )[0-9]+ ?(?!(?:{_TIME})\b){_LETTERS}{{2,}}")  # 950 ms/100 images
+_WORDS = 6  # on each side, that a unit may have
+_FAR = 30.0  # times as much or as little: about half of the way to another unit, which is a thousand times as large
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
 _UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
 _STATISTIC = re.compile(
@@ -108,12 +125,36 @@ class Reading:
     n_left_out: int = 0
     units_around: tuple[str, ...] = ()
     """Of numbers without a unit: those that the output names elsewhere."""
+    around: str = ""
+    """The words beside most of the numbers, # in their place; of a known unit what it is of, as ms/100 images."""
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
         scale = factor(self.unit, unit)
         values = tuple(scale * each for each in self.values)
         return replace(self, values=values, resolution=scale * self.resolution, unit=unit)
+
+    def like(self, first: Reading) -> Reading:
+        """Return the reading in the unit of the first run's; raises NoNumberError where the two may not be compared.
+
+        Words that are not known may be units: numbers beside other words are doubtful if they differ by as much as a
+        unit does.
+        """
+        reading = self.in_unit(first.unit)
+        check_alike(reading.values, reading.units_around, first.values, first.units_around)
+        one, other = statistics.median(reading.values), statistics.median(first.values)
+        if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
+            raise NoNumberError(
+                f"numbers such as {one:g}, and {other:g} in the first run: a dot may part thousands in one of them",
+                _PLAIN,
+            )
+        is_known = "#" not in reading.around + first.around  # and so the numbers are of other things: ms/100 images
+        if reading.around != first.around and (is_known or not 1 / _FAR < one / other < _FAR):
+            raise NoNumberError(
+                f"{one:g} stands in '{reading.around}', and {other:g} in '{first.around}' in the first run",
+                "let the command print the same words beside its number under every setting, or a known unit, as ms",
+            )
+        return reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +165,7 @@ class _Number:
     resolution: float
     unit: str
     text: str
+    around: str = ""
 
 
 def plain(output: str) -> str:
@@ -147,7 +189,7 @@ def read(pattern: str, output: str) -> Reading:
     if differing := two_dots(each.text for each in good):
         raise NoNumberError(
             f"'{pattern}' matched {differing[0]} and {differing[1]}: a dot parts thousands in one of them",
-            "print plain numbers such as 1830.4, e.g. with LC_ALL=C",
+            _PLAIN,
         )
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
     if 2 * len(good) <= len(late) or not good:
@@ -165,6 +207,7 @@ def read(pattern: str, output: str) -> Reading:
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
         units_around=() if readings[0].unit else units_in(lines),
+        around=statistics.mode(each.around for each in good),
     )
     for other, scale in relatives(reading.unit).items():
         if other in lines or other.replace("/", "/ ") in lines:
@@ -295,8 +338,10 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
     window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
     window = lines[window_begin : first + _WINDOW].split("\n")[0]
     runs = [each.span() for form in (_SPACED, _RUN) for each in form.finditer(window)]
-    run_begin, run_end = next(span for span in runs if span[0] <= first - window_begin < span[1])
-    begin, end = run_begin + window_begin, run_end + window_begin
+    held = next((span for span in runs if span[0] <= first - window_begin < span[1]), None)
+    if held is None:  # the dot of rate.985, which may be of the name
+        raise _ambiguous(match, lines[max(window_begin, first - 1) : group_end])
+    begin, end = held[0] + window_begin, held[1] + window_begin
     if worth(lines[begin:end]) is None and "." in lines[begin:end].rpartition(",")[0]:
         # 12.5,13.2 is no number in any country.
         begin = max(begin, lines.rfind(",", begin, first) + 1)
@@ -330,7 +375,7 @@ def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> Non
     for mark, at in ((before, begin - len(before)), (after, end)):
         if mark and not _is_named(match, lines, (at, at + len(mark))):
             shown = re.search(r"[0-9.]*\Z", lines[max(0, at - _WINDOW) : at])
-            rest = re.match(r"[0-9.]*", lines[at + len(mark) :])
+            rest = re.match(r"[\d.]*", lines[at + len(mark) :])
             raise _ambiguous(match, f"{shown[0] if shown else ''}{mark}{rest[0] if rest else ''}")
 
 
@@ -362,7 +407,7 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
 def _ambiguous(match: re.Match[str], text: str) -> NoNumberError:
     return NoNumberError(
         f"'{match.re.pattern}' matched '{_short(match[0])}' of '{_short(text)}', which is one number or two",
-        "print plain numbers such as 1830.4; of two columns let the pattern match both",
+        _PLAIN,
     )
 
 
@@ -382,27 +427,47 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     parsed, shown = worth(text), text
     if _CELL.search(f"{lines[line_begin:begin]}\0{after}") and _ONE_COMMA.fullmatch(text):
         parsed = worth(text.replace(",", "."))
-    if _POWER_OF_TEN.match(after):
-        parsed, shown = None, text + after.split(" ")[0]
+    if power := _POWER_OF_TEN.match(after):
+        parsed, shown = None, f"{text}{power[0]}{after[power.end() :].split(' ')[0]}"
     if parsed is None:
         raise NoNumberError(
             f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of '{_short(shown)}', "
             "which can be read in two ways",
-            "print plain numbers such as 1830.4; of two columns let the pattern match both",
+            _PLAIN,
         )
     value, resolution = parsed
     after = "" if _MINIMUM_NEXT.match(after) else re.sub(f"[{NO_BREAK}]", " ", after)
     attached, apart = _ATTACHED.match(after), _APART.match(after)
     if not attached and not apart and (spread := _SPREAD.match(after)):
         attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())
-    if attached and re.match(r"[A-Za-z]{1,2}[0-9]", after) and not _is_named(match, lines, (end, end + 1)):  # 1M2.5S
+    is_in_word = attached and after[attached.end() : attached.end() + 1].isdecimal()  # 1M2.5S
+    if is_in_word and not _is_named(match, lines, (end, end + 1)):
         raise _ambiguous(match, text + after.split(" ")[0])
+    own = attached or apart
     unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else _labelled(lines[line_begin:begin])
     if inverted := _TO_MINUS_ONE.match(after):
         unit = f"{inverted['over'] or ''}/{inverted['under']}"
-    return _Number(
-        value=value, resolution=resolution, unit=" ".join(unit.split()), text=text + (attached or apart or [""])[0]
-    )
+    unit = " ".join(unit.split())
+    rest = after[own.end() if own else 0 :]
+    if unit and unit not in PREFIXES and (own is None or _KNOWN_UNIT.fullmatch(unit)):
+        many = _PER_MANY.match(rest)
+        around = f"{unit}{many[0]}" if many else ""
+    else:
+        around = _around(lines[line_begin:begin], rest)
+    return _Number(value=value, resolution=resolution, unit=unit, text=text + (own[0] if own else ""), around=around)
+
+
+def _around(before: str, after: str) -> str:
+    """Return the words beside a number: its label, # in its place, and what follows up to the next column.
+
+    Of the numbers among them only those are kept that change what this one means: per 100, [10^-3].
+    """
+    label = _COLUMN_BEGIN.split(before)[-1].split()[-_WORDS:]
+    behind: list[str] = []
+    for word in _COLUMN_END.split(after.lstrip(" "), maxsplit=1)[0].split()[:_WORDS]:
+        is_part = _POWER.search(word) or (behind and behind[-1] in _OF_MANY)
+        behind.append(word if is_part else _DIGITS.sub("#", word))
+    return _PLURAL.sub("", " ".join([*label, "#", *behind]))
 
 
 def _labelled(before: str) -> str:

@@ -58,7 +58,8 @@ def write(spec: Report) -> Report:
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     described_graph = graph_of(function, call, described)
-    seen = (described_graph or {}).pop("values", {"decisive": (), "plain": (), "rows": {}, "worked_out": ()})
+    unread = {"decisive": range(len(described)), "plain": (), "rows": {}, "worked_out": ()}
+    seen = (described_graph or {}).pop("values", unread)
     for number, each in enumerate(described):
         if "made_up" in each:
             values.correct(

@@ -63,6 +63,7 @@ DECIDING: dict[str, tuple[int, ...]] = {
     "CropAndResize": (3,),
 }
 """Operators whose output has a size that values decide, and the places of these among their inputs."""
+NAMED = PLAIN.union(SCATTERS, LOOKUPS, DECIDING, BACK, ("Merge", "Enter", "Exit"))
 ATTRIBUTES = ("shrink_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation", "batch_dims")
 
 Source = Tuple[int, int]  # node, output
@@ -73,9 +74,9 @@ def describe(function: Any) -> dict[str, Any]:
     """Return the graph of a concrete function whose inputs have known shapes.
 
     `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
-    Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, `plain` those that
-    are used by plain arithmetic alone, and `rows` are the rows of the tables that inputs index, by the input's number.
-    Of `worked_out` inputs an index is computed, or they index what is.
+    Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, or go into an
+    operator that is not known, `plain` those that are used by plain arithmetic alone, and `rows` are the rows of the
+    tables that inputs index, by the input's number. Of `worked_out` inputs an index is computed, or they index what is.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
@@ -134,6 +135,8 @@ class Flat:
         """What branches and loops look at before they run."""
         self.loops: list[tuple[range, list[tuple[Source, Source]]]] = []
         """The nodes of each loop's body, with (what it begins with, what it hands to its next turn) of each value."""
+        self.unknown: set[int] = set()
+        """The nodes whose work may depend on values in ways that are not known here."""
 
     def add(self, operations: list[Any], times: int | None) -> None:
         """Append the nodes of operations that run `times` times."""
@@ -162,6 +165,7 @@ class Flat:
                 # The way back of a loop of TensorFlow 1 has no source yet; how often it is taken is not known.
                 inputs = [self.sources[key(tensor)] for tensor in op.inputs if key(tensor) in self.sources]
                 runs = None if op.type in BACK else times
+                self.unknown.update([] if is_known(op) else [len(self.nodes)])
                 self.nodes.append([op.type, inputs, [output(t) for t in op.outputs], attributes(op), runs])
                 outputs = [(len(self.nodes) - 1, i) for i in range(len(op.outputs))]
             for tensor, source in zip(op.outputs, outputs):
@@ -253,6 +257,7 @@ class Flat:
                 for place in DECIDING.get(operator, ()):
                     if place < len(parts):
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
+                decisive |= set().union(*parts) if number in self.unknown else set()
                 if (operator in LOOKUPS or "LookupTableFind" in operator) and not parts[0]:
                     indexing |= parts[1]
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
@@ -315,6 +320,23 @@ class Flat:
         if not indexed or operator != "Pack":
             return part
         return set().union(*(carried[node] for axis, (node, _) in enumerate(packed) if not indexed >> axis & 1))
+
+
+def is_known(op: Any) -> bool:
+    """Return whether an operator is known to do the same work whatever the values are, but those that `DECIDING` names.
+
+    Of TensorFlow's own these are the operators whose outputs have sizes that follow from their inputs' sizes. Others,
+    and those that hide functions, may do anything.
+    """
+    import tensorflow as tf
+
+    def are_sized(tensors: Any) -> bool:
+        return all(tensor.shape.is_fully_defined() for tensor in tensors)
+
+    if op.type in NAMED or op.type.startswith(("TensorList", "TensorArray")):
+        return True
+    hides = any(each.type in ("func", "list(func)") for each in op.op_def.attr)
+    return hasattr(tf.raw_ops, op.type) and not hides and (are_sized(op.outputs) or not are_sized(op.inputs))
 
 
 def ordered(operations: list[Any]) -> list[Any]:
