@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import forked, scripted
+from tests import command_line, forked, scripted
 from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
 from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import TunerError
+from tuner.frameworks import probing
 from tuner.frameworks.onnxruntime.knobs import OnnxRuntimeBuild
 from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -64,12 +65,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files with most tests of real processes first: workers that take a file each then end at about once.
+    """Put the files with most long tests first: workers that take a file each then end at about once.
 
     (For that, pytest-xdist has to keep the order: --no-loadscope-reorder. By itself it begins with the most tests.)
     """
-    n_real = Counter(item.path for item in items if item.get_closest_marker("tensorflow") is not None)
-    items.sort(key=lambda item: -n_real[item.path])
+    real, slow = (
+        Counter(item.path for item in items if item.get_closest_marker(name)) for name in ("tensorflow", "slow")
+    )
+    items.sort(key=lambda item: (-real[item.path], -slow[item.path]))
 
 
 @pytest.fixture
@@ -113,9 +116,25 @@ def _own_lock() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _located_once() -> Iterator[None]:
+    """Ask an interpreter once where it has a package: hundreds of tests of the command line would start one for it."""
+    locate, located = probing.locate, dict[tuple[object, ...], dict[str, Any]]()
+
+    def once(python: Path, env: Mapping[str, str], subject: probing.ProbedPackage) -> dict[str, Any]:
+        key = (python, subject, *sorted(item for item in env.items() if item[0].startswith(command_line.EARLY)))
+        if key not in located:
+            located[key] = locate(python, env, subject)
+        return located[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probing, "locate", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _forked_exports() -> Iterator[None]:
     """Write models in forks of one process that has imported TensorFlow; see `tests.forked`."""
-    with contextlib.closing(forked), forked.exports():
+    with contextlib.closing(command_line), contextlib.closing(forked), forked.exports():
         yield
 
 

@@ -22,7 +22,6 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
-from tests.scripted import without_syncs
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
@@ -428,7 +427,6 @@ def studies_in(url: str, *, seed: int = 3, workloads: int = 24, **options: Any) 
     if key not in _written:
         storage = open_storage(url, create=True)
         assert isinstance(storage, optuna.storages.RDBStorage)
-        without_syncs(storage)
         write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
         storage.engine.dispose()
         _written[key] = file.read_bytes()

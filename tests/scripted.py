@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -85,13 +86,11 @@ class Log:
         self.rounds = number
 
 
-def without_syncs(storage: optuna.storages.BaseStorage) -> None:
-    """Let an SQLite storage not wait for the disk: only a machine that loses its power shows the difference."""
-    if isinstance(storage, optuna.storages.RDBStorage):
-        storage.engine.dispose()
-        sqlalchemy.event.listen(
-            storage.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
-        )
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def _without_syncs(connection: object, _: object) -> None:
+    """Let no SQLite storage of this process wait for the disk: only a machine that loses its power would tell."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 class InMemory(optuna.storages.InMemoryStorage):
@@ -120,7 +119,6 @@ def run(
     """Run a scripted study in a real SQLite storage in a folder, or else in memory."""
     storage = InMemory() if folder is None else open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
-    without_syncs(storage)
     design = FRAMEWORK.initial_design(space)
     sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean)
     record = create_or_continue(storage, "made", sampler, new=new)
@@ -160,7 +158,6 @@ def finished(
         assert launcher.live == 0
         file = open_storage(f"sqlite:///{part}/t.db", create=True)
         assert file is not None
-        without_syncs(file)
         optuna.copy_study(from_study_name="made", from_storage=record.study._storage, to_storage=file)
         (part / "log").write_bytes(pickle.dumps(log))
         try:

@@ -16,7 +16,7 @@ from typing import NoReturn
 import pytest
 from rich.console import Console
 
-from tests.command_line import ROOT, tftune, tftune_here
+from tests.command_line import ROOT, tftune_here, tftune_started
 from tests.frameworks import read_space
 from tests.processes import wait_until
 from tuner.cli import command_names
@@ -37,7 +37,7 @@ def test_every_command_is_known_here() -> None:
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:
-    done = tftune("--help", cwd=tmp_path)
+    done = tftune_here("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert all(re.search(rf"\b{command.split()[0]}\b", done.stdout) for command in COMMANDS)
 
@@ -297,7 +297,8 @@ def test_a_tensorflow_that_fails_to_import_is_told_in_its_own_words(tmp_path: Pa
 
 def test_a_preload_that_does_not_exist_is_told_before_anything_runs(tmp_path: Path) -> None:
     """The loader itself only warns, for each process, and goes on without."""
-    done = tftune("search", "resnet50", cwd=tmp_path, env=os.environ | {"LD_PRELOAD": "/nowhere/libtcmalloc.so"})
+    env = os.environ | {"LD_PRELOAD": "/nowhere/libtcmalloc.so"}
+    done = tftune_started("search", "resnet50", cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert "LD_PRELOAD names /nowhere/libtcmalloc.so, which cannot be loaded" in done.stderr.strip().splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
@@ -531,7 +532,7 @@ def test_inspect_needs_no_place_to_write() -> None:
 
 
 def test_the_version(tmp_path: Path) -> None:
-    assert re.fullmatch(r"tftune \d+\.\d+\.\d+\n", tftune("--version", cwd=tmp_path).stdout)
+    assert re.fullmatch(r"tftune \d+\.\d+\.\d+\n", tftune_started("--version", cwd=tmp_path).stdout)
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, tftune
+from tests.command_line import ROOT, tftune_started
 from tuner import inherited
 from tuner.cli import system_hint
 from tuner.errors import BadInputError
@@ -243,7 +243,7 @@ def test_a_folder_that_was_removed_is_told_of(tmp_path: Path) -> None:
 
 def test_the_console_script_does_not_run_a_tuner_py(tmp_path: Path) -> None:
     (tmp_path / "tuner.py").write_text(SHADOW)
-    assert tftune("list", cwd=tmp_path).returncode == 0
+    assert tftune_started("list", cwd=tmp_path).returncode == 0
     assert 'tftune = "tftune_command:main"' in (ROOT / "pyproject.toml").read_text()
 
 

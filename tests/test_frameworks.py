@@ -122,7 +122,8 @@ def test_every_space_resolves_on_every_machine(
             assert space.default == framework.catalogue.default
             nothing = space.deployment(space.reference)
             assert (nothing.env, nothing.options, nothing.cpus) == ({}, {}, None)
-            other_points = [point for point in space.points if point.without("batch_size") != same_threads(space)]
+            threads = same_threads(space)
+            other_points = [point for point in space.points if point.without("batch_size") != threads]
             assert all(space.deployment(point) != nothing for point in other_points)
             for setting in space.baselines.values():
                 for knob, value in setting.items:

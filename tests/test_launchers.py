@@ -116,7 +116,7 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     process.pause()
     process.resume()
     assert [process.slice(0.05).resumed for _ in range(2)] == [True, False]
-    large = process.set_batch_size(4_000_000)  # a gigabyte of inputs
+    large = process.set_batch_size(1_000_000)  # a quarter of a gigabyte of inputs
     assert large.effective == first.effective
     assert (large.import_s, large.context_s, large.load_s) == (0.0, 0.0, 0.0)
     assert large.sample is None or first.sample is None or large.sample["inputs"] == first.sample["inputs"]
@@ -124,7 +124,7 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     process.slice(0.05)
     peak = process.peak_memory_bytes
     assert peak is not None
-    assert peak > peak_bytes + (1 << 30)
+    assert peak > peak_bytes + (1 << 28)
     small = process.set_batch_size(8)
     few = process.slice(0.5)
     assert few.n_steps > 10
@@ -170,6 +170,15 @@ def test_phases_are_told(launcher: Launcher) -> None:
         ("os.kill(os.getpid(), signal.SIGSEGV)", Status.CRASHED, "SIGSEGV"),
         ("os._exit(9)", Status.CRASHED, "exit code 9"),
         ("sys.exit(5)", Status.FAILED, "SystemExit: 5"),
+    ],
+)
+def test_however_a_process_ends_it_is_known(launcher: Launcher, body: str, status: Status, message: str) -> None:
+    check_failure(launcher, body, status, message)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
         ("raise RuntimeError('no data')", Status.FAILED, "RuntimeError: no data"),
         (
             "import tensorflow as tf; tf.config.threading.set_inter_op_parallelism_threads(7)",
@@ -181,7 +190,12 @@ def test_phases_are_told(launcher: Launcher) -> None:
         ("given = {'x': np.ones((8, 64), np.float32)}", Status.FAILED, "returned dict, expected a tuple"),
     ],
 )
-def test_bad_workloads_end_as_what_they_are(launcher: Launcher, body: str, status: Status, message: str) -> None:
+def test_what_is_reported_of_bad_workloads(forks: ForkLauncher, body: str, status: Status, message: str) -> None:
+    """By the worker itself, whoever started it."""
+    check_failure(forks, body, status, message)
+
+
+def check_failure(launcher: Launcher, body: str, status: Status, message: str) -> None:
     process = launch(launcher, body)
     caught = failure(process)
     assert caught.status is status, caught.message
@@ -195,11 +209,11 @@ def test_last_words_are_kept(launcher: Launcher) -> None:
 
 
 def test_a_hang_ends_at_its_deadline(launcher: Launcher, target: Target) -> None:
-    short = replace(target, deadline_s=12.0)
+    short = replace(target, deadline_s=6.0)
     launcher = FreshLauncher(target=short) if isinstance(launcher, FreshLauncher) else ForkLauncher(short, notify=print)
     try:
         caught = failure(launch(launcher, "time.sleep(600)"))
-        assert (caught.status, "within 12 s" in caught.message) == (Status.TIMEOUT, True)
+        assert (caught.status, "within 6 s" in caught.message) == (Status.TIMEOUT, True)
     finally:
         if isinstance(launcher, ForkLauncher):
             launcher.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests import forked
 from tests.command_line import tftune, tftune_here
 from tests.conftest import setting
 from tests.frameworks import deployed
+from tests.processes import wait_until
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
@@ -30,7 +33,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
+pytestmark = pytest.mark.tensorflow
 
 # Where others use one of two CPUs, a second thread is of little help for a while; this difference is beyond any noise.
 PRODUCT = '''"""A product of matrices, of which a process with one thread computes twenty."""
@@ -103,6 +106,7 @@ def compare_equal(folder: Path, budget: str) -> dict[str, Any]:
     return comparison
 
 
+@pytest.mark.alone
 def test_equal_settings_are_not_told_apart(folder: Path) -> None:
     comparison = compare_equal(folder, "30s")
     assert {"a", "b", "speedup", "low", "high", "verdict"} <= comparison.keys()
@@ -111,6 +115,7 @@ def test_equal_settings_are_not_told_apart(folder: Path) -> None:
     assert comparison["rounds"] >= 3 or (comparison["verdict"], comparison["ended"]) == ("undecided", "time")
 
 
+@pytest.mark.alone
 def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
     """Twice as many spinning processes as CPUs: whatever is decided then, equal settings do not win."""
     hogs = [
@@ -128,13 +133,20 @@ def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
         assert "other processes" in comparison["reason"]
 
 
+def has_paused(pid: int) -> bool:
+    """Return whether a process below this one is stopped."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any(each.status() == psutil.STATUS_STOPPED for each in psutil.Process(pid).children(recursive=True))
+    return False
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
 def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path) -> None:
     """A laptop whose lid is closed, as far as that can be had: the tuner stands still for six seconds."""
     command = [str(Path(sys.executable).with_name("tftune")), "compare", "./product.py", "--json"]
     options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "2m"]
     process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(14)
+    assert wait_until(lambda: has_paused(process.pid), 60.0)  # its processes are ready, and take turns
     process.send_signal(signal.SIGSTOP)
     time.sleep(6)
     process.send_signal(signal.SIGCONT)

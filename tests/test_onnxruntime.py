@@ -210,7 +210,6 @@ def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     assert json.loads(snippet.stdout).keys() >= {"env", "arguments", "cpus"}
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_comparison_says_what_a_mode_costs(tmp_path: Path) -> None:
     """Options reach the process: handing small operators in a row to a second pool takes longer than they do."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.command_line import tftune
 from tests.conftest import setting
 from tests.frameworks import deployed
 from tests.processes import wait_until
@@ -67,11 +66,6 @@ def target(job: Job) -> Target:
     """What the processes have in common."""
     job.export()
     return job.target()
-
-
-def tftune(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("tftune")), *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=400)
 
 
 def test_the_probe_proves_that_every_variable_reaches_it(job: Job) -> None:
@@ -158,7 +152,6 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
     assert 0.8 < math.exp(np.median(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))) < 1.25
 
 
-@pytest.mark.alone
 @pytest.mark.usefixtures("forks_only")
 def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
     if N_CPUS < 2:

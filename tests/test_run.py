@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.command_line import CompletedCommand, tftune
 from tests.conftest import Call
 from tests.processes import gone, wait_until
 from tuner.deploy import program, remembered
@@ -43,8 +44,8 @@ def setting(folder: Path, **parts: object) -> str:
     return str(path)
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TFTUNE, "run", *words], capture_output=True, text=True, timeout=60, check=False)
+def run(*words: str) -> CompletedCommand:
+    return tftune("run", *words, cwd=Path.cwd())
 
 
 def test_a_single_copy_is_this_process(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def test_response_times_are_those_of_the_queue(folder: Path) -> None:
         assert (done.code, done.err) == (0, "")
         assert f"{len(due_s)} requests due in 6 s at 25 a second, {len(due_s)} answered" in done.out
         outs.append(done.out)
+        if figure(done.out, "mean") < 1.25 * mean and figure(done.out, "p99") < 1.25 * p99:
+            break
     # What others on the machine do can only make a request wait for longer.
     assert min(figure(out, "mean") for out in outs) == pytest.approx(mean, rel=0.25)
     assert min(figure(out, "p99") for out in outs) == pytest.approx(p99, rel=0.25)

@@ -53,7 +53,6 @@ def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Build) -> 
     return FreshLauncher(target=target_of(workload, folder, python=python, env=clean_env))
 
 
-@pytest.mark.alone
 def test_the_probe_asks_onednn_itself(
     runtime: Build, python: Path, clean_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,20 +251,19 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """A real search of resnet50 with a small budget."""
+    """A real search of lenet5 with a small budget."""
     cwd = tmp_path_factory.mktemp("search")
     code, out, err = finished(
-        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "45s", "--json", cwd=cwd)
+        tftune("search", "lenet5", "--space", "quick", "--trials", "3", "--time-budget", "30s", "--json", cwd=cwd)
     )
     assert code == 0, err
     return cwd, json.loads(out)
 
 
-@pytest.mark.alone
 def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     assert document["schema"] == 1
-    assert document["workload"]["name"] == "resnet50"
+    assert document["workload"]["name"] == "lenet5"
     assert document["machine"]["logical_cpus"] == len(os.sched_getaffinity(0))
     assert document["knobs"]["intra_op"]["active"]
     if document["runtime"]["onednn_runtime"] == "threadpool":
@@ -281,7 +279,6 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     assert (cwd / "results/tftune.db").is_file()
 
 
-@pytest.mark.alone
 def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     study = document["study"]
@@ -309,11 +306,10 @@ def of_one_process(history: Sequence[dict]) -> list[dict]:
     return [row for row in history if not row["group"]]
 
 
-@pytest.mark.alone
 def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
-    words = ["--space", "quick", "--trials", "3", "--time-budget", "20s", "--no-instances", "--json"]
-    code, out, _ = finished(tftune("search", "resnet50", *words, cwd=cwd))
+    words = ["--space", "quick", "--trials", "3", "--time-budget", "15s", "--no-instances", "--json"]
+    code, out, _ = finished(tftune("search", "lenet5", *words, cwd=cwd))
     again = json.loads(out)
     assert (code, again["study"]) == (0, document["study"])
     tried = document["history"]
@@ -453,7 +449,6 @@ def test_a_real_quota_is_seen(tmp_path: Path) -> None:
         group.rmdir()
 
 
-@pytest.mark.alone
 def test_settings_of_a_search_reach_the_process(searched: tuple[Path, dict]) -> None:
     """The thread counts that TensorFlow shows by name are those of the setting."""
     cwd, document = searched
