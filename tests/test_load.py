@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -20,7 +22,10 @@ from tests.conftest import Call, Finished, setting
 from tests.scripted import Clock
 from tuner.child import arrivals
 from tuner.child.callers import Callers
+from tuner.errors import TunerError
+from tuner.job import load as load_job
 from tuner.machine.conditions import Conditions
+from tuner.machine.host import detect
 from tuner.measure.load import SHARES, LoadCandidate, LoadRound, duration_s, run_round
 from tuner.model.queueing import Batching, Queue, ServiceTimes, responses, service_times
 from tuner.report import load as drawn
@@ -537,6 +542,7 @@ def test_sizes_are_read_from_the_curves_of_a_storage(
     code, out, _ = call("size", "made", "--rate", "500", "--max-p99", "5", *storage)
     assert code == 0
     assert "no number of copies carries 500 requests/s with a p99 of at most 5 ms" in out
+    assert "with hardly any load the p99 is 1" in out
 
 
 def test_bad_limits_and_batches_are_refused_in_a_line(
@@ -584,3 +590,45 @@ def test_a_real_study_under_load(tmp_path: Path) -> None:
     assert again.result == tested.result
     sized = tuner.size(10 * default.capacity.rate, "50ms", study=study.name, storage=tmp_path / "t.db")
     assert min(row.copies or 0 for row in sized.result.rows) >= 8
+
+
+def test_a_setting_that_dies_under_load_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first round it is left out; if the default dies, or nothing else is left, that is the answer."""
+    third = replace(CANDIDATES[1], name="several processes", setting=setting(intra_op=4, batch_size=8))
+    died = TrialFailure(Status.CRASHED, "the process was killed by signal 9")
+    whole = held(1)[0][0]
+    asked: list[list[str]] = []
+
+    def rounds(candidates: Sequence[LoadCandidate], *_: object, **__: object) -> LoadRound:
+        names = [each.name for each in candidates]
+        asked.append(names)
+        failing = {name: died for name in names if name in dying}
+        return LoadRound(served=dict.fromkeys(names, whole.served["tf-default"]), failures=failing)
+
+    @contextlib.contextmanager
+    def servers(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(search_launcher=lambda: None, finals_launchers=lambda _: ())
+
+    monkeypatch.setattr(load_job, "run_round", rounds)
+    monkeypatch.setattr(load_job, "Servers", servers)
+    monkeypatch.setattr(load_job, "FreshLauncher", lambda **_: None)
+    monkeypatch.setattr(load_job, "round_s", lambda *_: 0.0)
+    device = SimpleNamespace(check_idle=lambda: None, watch=lambda _: SimpleNamespace(conditions=lambda: QUIET))
+    job = SimpleNamespace(
+        device=device, machine=detect(), deadline_s=60.0, export=lambda **_: None, target=lambda: None,
+        seen=SimpleNamespace(added_to=lambda conditions: conditions),
+    )  # fmt: skip
+    events = SimpleNamespace(notice=lambda _: None, loaded=lambda *_: None)
+
+    def measured() -> load_job.Measured:
+        return load_job._measure(job, [*CANDIDATES, third], 0.0, events)  # type: ignore[arg-type]
+
+    dying = {"one process"}
+    found = measured()
+    assert [each.name for each in found.candidates] == ["tf-default", "several processes"]
+    assert found.failures == {"one process": str(died)}
+    assert asked == [["tf-default", "one process", "several processes"], *2 * [["tf-default", "several processes"]]]
+    for names in ({"tf-default"}, {"one process", "several processes"}):
+        dying = names
+        with pytest.raises(TunerError, match="under load: the process was killed"):
+            measured()

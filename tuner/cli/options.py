@@ -189,8 +189,9 @@ Batches = Annotated[
 Objective = Annotated[
     str,
     setting(
-        "--objective throughput|latency|energy",
-        "What to optimise: items per second, the time of a step, or the energy of an item.",
+        "--objective throughput|latency|energy|capacity",
+        "What to optimise: items per second, the time of a step, the energy of an item, or the rate of requests within "
+        "--max-p99.",
     ),
 ]
 Numerics = Annotated[
