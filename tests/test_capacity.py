@@ -15,8 +15,8 @@ from msgspec import structs
 import tuner
 from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve
+from tests.loads import CANDIDATES, held, result_of, times_of
 from tests.scripted import noisy, run
-from tests.test_load import CANDIDATES, held, result_of, times_of
 from tuner.errors import FindingError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
@@ -254,7 +254,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(call: Call, tmp_path: Path, wo
 def test_a_real_search_for_capacity(tmp_path: Path) -> None:
     storage = tmp_path / "t.db"
     study = tuner.search(
-        "lenet5", objective="capacity", max_p99_ms="50ms", time_budget="40s", storage=storage, progress=False
+        "lenet5", objective="capacity", max_p99_ms="50ms", time_budget="20s", storage=storage, progress=False
     )
     assert study.result.objective is Objective.CAPACITY
     assert study.result.recommended is not None

@@ -190,8 +190,7 @@ Objective = Annotated[
     str,
     setting(
         "--objective throughput|latency|energy|capacity",
-        "What to optimise: items per second, the time of a step, the energy of an item, or the rate of requests within "
-        "--max-p99.",
+        "What to optimise: items per second, step time, energy, or requests within --max-p99.",
     ),
 ]
 Numerics = Annotated[

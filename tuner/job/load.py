@@ -86,7 +86,7 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
         checked, job = again(stored, request, batch_sizes, events, spec=spec)
         sizes = _sizes(job, request.max_batch or max(_USUAL_BATCH, *batch_sizes))
         candidates = tuple(_candidate(job, *each, sizes=sizes, wait_s=wait_ms / 1000) for each in settings)
-        measured = _measure(job, candidates, checked.budget.time_s, events)
+        measured = measure(job, candidates, checked.budget.time_s, events)
     candidates = measured.candidates
     tunes = request.max_batch is None and request.batch_wait_ms is None
     level = 1 - ALPHA / max(1, len(settings) - 1) if is_searched else 1 - ALPHA  # the best of them is the answer
@@ -169,7 +169,7 @@ def _candidate(
     )
 
 
-def _measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
+def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
     """Run rounds until the time ends, two at least; the caller holds the right to measure."""
     job.device.check_idle()
     countdown, watch, rng = Countdown(total_s=time_s), job.device.watch(job.machine), np.random.default_rng()
