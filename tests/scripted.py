@@ -120,7 +120,8 @@ def run(
     storage = InMemory() if folder is None else open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
     design = FRAMEWORK.initial_design(space)
-    sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean)
+    score = (plan or Plan()).score or list
+    sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean, score=score)
     record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)

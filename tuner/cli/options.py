@@ -255,7 +255,7 @@ _SHARED: Mapping[str, Any] = {
         "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
     ),
     "objective": setting(
-        "--objective throughput|latency|energy",
+        "--objective throughput|latency|energy|capacity",
         "What to optimise: items per second, the time of a step, or the energy of an item.",
     ),
     "numerics": setting(

@@ -57,6 +57,11 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     record = find_in(request.storage, request.study)
     check_storage(request.storage)  # what is measured is to be kept there
     stored, described = record.attributes(), describe_study(record)
+    if stored.objective is Objective.CAPACITY:
+        raise BadInputError(
+            f"study {record.name} is of what settings carry within a limit, and a check measures no load",
+            f"measure it again with: tftune load {record.name}",
+        )
     held = described.finals
     groups = several_come_first(described) if request.instances is None else request.instances
     if groups:
@@ -83,6 +88,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
             ComparedSetting(name=described.default, setting=default, deployment=default_deployment(job, default)),
             ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             margin=margin,
+            limits=stored.limits,
             events=events,
         )
     for name, text in comparison.failures.items():
@@ -190,6 +196,7 @@ def _parsed_request(
     python = request.python
     interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
     framework, space = subject.framework, subject.space
+    is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
         with contextlib.chdir(stored.folder):
             checked = understand(
@@ -198,7 +205,8 @@ def _parsed_request(
                     space=space if space in spacefile.names(framework.spaces) else None,
                     numerics=MAY_CHANGE,  # what was found is measured again, whatever it is
                     python=interpreter,
-                    objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
+                    # What a capacity follows from is throughput.
+                    objective=objective.value if is_own else Objective.THROUGHPUT.value,
                     time_budget=request.time_budget,
                     trial_timeout=request.trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),

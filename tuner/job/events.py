@@ -73,7 +73,7 @@ class ProfileEvents(TaskEvents, Protocol):
         """Steps are timed once more, in other processes."""
 
 
-class SearchEvents(ComparisonEvents, ProfileEvents, Protocol):
+class SearchEvents(ComparisonEvents, LoadEvents, ProfileEvents, Protocol):
     """What a search tells, the profile that it may begin with, and its further sessions, which are comparisons."""
 
     def prepared(self, job: Job) -> None:

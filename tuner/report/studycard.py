@@ -6,12 +6,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
+from tuner.measure.objective import Objective
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
+from tuner.report.load import load_card
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.load import CurveResult, LoadResult
@@ -37,9 +41,16 @@ _MUCH_LONGER = 1.25  # times as long takes a call that its user may not want
 _PORT = "{8500+instance}"
 
 
-def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
-    """Return the card of a study; `handle` is what its user calls it, such as `last`."""
+def study_card(
+    study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE, load: LoadResult | None = None
+) -> Card:
+    """Return the card of a study; `handle` is what its user calls it, such as `last`.
+
+    `load` is what was measured under load, which answers a search for capacity.
+    """
     advice, finals = study.recommended, study.finals
+    if study.objective is Objective.CAPACITY and advice is not None and load is not None:
+        return _capacity_card(study, advice, load, study_words(handle, storage))
     if advice is None or finals is None:
         answer = Answer(
             code=VerdictCode.UNDECIDED,
@@ -70,6 +81,39 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         *deciding(study, finals),
         *showing_tail(study, finals),
         *_next_steps(study, study_words(handle, storage)),
+        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+    ]
+    return Card(answers=tuple(answers), rows=tuple(rows))
+
+
+def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResult, of_study: str) -> Card:
+    """Return the card of a search for capacity: what its choice carries beside the default, by the last load."""
+    default, others = load.curves[0], load.curves[1:]
+    shown = [curve for curve in others if curve.name == advice.source] or others
+    measured = load_card(load)
+    answers = list(load_card(structs.replace(load, curves=(default, *shown))).answers)
+    if advice.source != default.name:
+        answers[0] = replace(answers[0], setting=deployment_words(advice.deployment, study))
+    elif advice.limits is LimitStatus.MET:
+        verdicts = [curve.against_default for curve in others]
+        is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
+        code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE
+        word = "UNDECIDED" if is_open else "KEEP"
+        answers.insert(0, Answer(code=code, word=word, text=f"{study.workload.name}: {advice.reason}"))
+    n = study.trials.ok + study.trials.pruned
+    searched = f"{plural(n, 'setting')} measured in turns; those that carry most in simulation came under load"
+    if len(others) > 1:
+        searched += f"; the intervals of the {len(others)} hold together"
+    rows = [
+        ("Why", advice.reason),
+        *[row for row in measured.rows if row[0] not in ("Study", "Next", "Note")],
+        ("Search", searched),
+        ("Valid", f"{where(study)}; measure again elsewhere"),
+        *input_rows(study.workload.fed),
+        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_next_steps(study, of_study),
+        ("Size", f"tftune size {of_study} --rate R --max-p99 {load.limit_ms:g}ms gives how many carry a load"),
+        *[row for row in measured.rows if row[0] == "Note"],
         *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
@@ -458,7 +502,9 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
     if is_several:
         command = f"tftune run {of_study} --instances -- python serve.py --port {_PORT}"
         yield "" if is_something else "Run", command
-    if advice is not None and advice.gain is not None:
+    if study.objective is Objective.CAPACITY:
+        yield "Check", f"tftune load {of_study}"
+    elif advice is not None and advice.gain is not None:
         yield "Check", f"tftune check {of_study}"
     if is_several and several is not None and several.recommended.gain is not None:
         is_first = advice is None or advice.gain is None

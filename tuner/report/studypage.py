@@ -147,7 +147,8 @@ def _command(study: StudyResult) -> str:
     words += [f"--feed {study.device['feed']}"] if study.device.get("feed") == "device" else []
     words += [f"--batch-size {','.join(map(str, study.batch_sizes))}"] if study.batch_sizes else []
     words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in (study.pins or {}).items()]
-    words += [f"--objective {study.objective}"] if study.objective in (Objective.LATENCY, Objective.ENERGY) else []
+    asked = (Objective.LATENCY, Objective.ENERGY, Objective.CAPACITY)
+    words += [f"--objective {study.objective}"] if study.objective in asked else []
     words += [f"--rate {workload.rate:g}"] if workload.rate else []
     words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []
     words += [f"--max-memory {limits.memory_bytes // 2**20}MiB"] if limits.memory_bytes is not None else []

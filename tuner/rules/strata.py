@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from tuner.rules.situation import Situation
 from tuner.space.term import EIGEN, OPENMP
@@ -185,6 +185,15 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
     gained: Ratio
     is_advised: bool
     expected: Expected | None = None
+    call: Ratio | None = None
+    """How many times as long a call takes as under the defaults, by the gain and the batch size."""
+
+    def priced(self, factor: float) -> StratumEvidence:
+        """Return the evidence with what a call costs, of a batch `factor` times the workload's own."""
+        gain = self.gained if self.expected is None else self.expected.over_default
+        low, high = (None if end is None else factor / end for end in (gain.high, gain.low))
+        call = Ratio(ratio=factor / gain.ratio, low=low, high=high, n_workloads=gain.n_workloads)
+        return structs.replace(self, call=call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +209,11 @@ class AdviceByStratum(Struct, frozen=True, kw_only=True):
 
     strata: tuple[StratumEvidence, ...]
     builds: tuple[StratumEvidence, ...]
+
+    def priced(self, factor: float) -> AdviceByStratum:
+        """Return the advice with what a call costs in each, of a batch `factor` times the workload's own."""
+        strata, builds = (tuple(row.priced(factor) for row in rows) for rows in (self.strata, self.builds))
+        return AdviceByStratum(strata=strata, builds=builds)
 
     def row(self, kind: Stratum) -> StratumEvidence | None:
         """Return what speaks of a machine and build, a stratum before a build; None where nothing does."""

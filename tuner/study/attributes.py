@@ -253,6 +253,11 @@ class Attributes:
         return self._finals_of("earlier_group_finals", lambda data: data != last)
 
     @property
+    def promising(self) -> list[Contender]:
+        """Return what a search for capacity has chosen to be measured under load beside the default."""
+        return self._parsed("promising", lambda data: [Contender.from_dict(each) for each in data]) or []
+
+    @property
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._finals_of("checks")

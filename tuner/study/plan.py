@@ -10,6 +10,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.stats.equivalence import MARGIN
 from tuner.study.race import RacePlan
+from tuner.study.trials import Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,8 @@ class Plan:
 
     `margin` is the smallest difference that matters in practice (0.02 is 2 %). A search ends when the next trial is
     expected to gain less than `min_gain` (log-ratio). If its space is of one process, `n_groups` settings of several
-    are tried after that.
+    are tried after that. With a `score`, that is what settings are chosen by, and no finals follow: what is chosen is
+    measured in another way, which has the time of the finals.
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
@@ -59,3 +61,4 @@ class Plan:
     margin: float = MARGIN
     min_gain: float = 0.001
     n_groups: int = 0
+    score: Score | None = None
