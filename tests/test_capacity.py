@@ -216,6 +216,9 @@ def test_the_commands_of_a_search_for_capacity(
     document = json.loads(call("show", "made", "--json", *storage)[1])
     assert document["recommended"]["source"] == "one process"
     assert document["incumbent"]["setting"] == fast.to_dict()
+    [line] = [line for line in call("list", *storage)[1].splitlines() if line.startswith("made ")]
+    assert "better" in line
+    assert "intra_op=1" in line
     code, out, _ = call("emit", "made", *storage)
     assert (code, "export TF_NUM_INTRAOP_THREADS=1" in out) == (0, True)
     assert "the rate within the limit of the defaults" in out
@@ -285,3 +288,22 @@ def test_more_processes_than_cores_are_refused_in_a_line(call: Call) -> None:
     code, _, err = call("search", "lenet5", "--set", "instances=5000")
     assert code == 2
     assert "instances=5000 is out of range; expected a whole number from 1 to" in err
+
+
+def test_the_card_of_a_kept_default_says_so_once(
+    finished: Finished, space: Space, load: LoadResult, call: Call, tmp_path: Path
+) -> None:
+    record, _ = finished(space, tmp_path, trials=16)
+    record.put("finals", None)
+    record.put("objective", "capacity")
+    record.put("limits", Limits(p99_s=0.08).to_dict())
+    for code, low, first in ((VerdictCode.UNDECIDED, 0.9, "? UNDECIDED  resnet50, one process"),
+                             (VerdictCode.WORSE, 0.6, "= KEEP  resnet50: keep tf-default: no setting")):  # fmt: skip
+        verdict = structs.replace(load.curves[1].against_default, code=code, low=low)
+        kept = structs.replace(load, curves=(load.curves[0], structs.replace(load.curves[1], against_default=verdict)))
+        record.put("loads", [{"result": msgspec.to_builtins(kept), "measured": {}}])
+        _, out, _ = call("show", "made", "--storage", str(tmp_path / "t.db"))
+        assert out.startswith(first)
+        assert out.count("keep tf-default") == (1 if code is VerdictCode.UNDECIDED else 2)
+        line = call("list", "--storage", str(tmp_path / "t.db"))[1]
+        assert f" {code} " in line

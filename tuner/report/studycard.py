@@ -98,8 +98,10 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
         verdicts = [curve.against_default for curve in others]
         is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
         code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE
-        word = "UNDECIDED" if is_open else "KEEP"
-        answers.insert(0, Answer(code=code, word=word, text=f"{study.workload.name}: {advice.reason}"))
+        keep = Answer(
+            code=code, word="UNDECIDED" if is_open else "KEEP", text=f"{study.workload.name}: {advice.reason}"
+        )
+        answers = answers if is_open and len(others) == 1 else [keep, *answers]  # which says it already
     n = study.trials.ok + study.trials.pruned
     searched = f"{plural(n, 'setting')} measured in turns; those that carry most in simulation came under load"
     if len(others) > 1:

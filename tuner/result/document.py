@@ -171,8 +171,10 @@ def describe_line(record: Record) -> StudyLine:
     verdict: VerdictResult | None = None
     setting: dict[str, Value] | None = None
     if stored.objective is Objective.CAPACITY and (load := load_of(record)) is not None:
-        advice = capacity_advice(load)
-        verdict, setting = advice.gain, _other_values(advice.setting if advice.deployment else {}, subject)
+        advice, others = capacity_advice(load), [each.against_default for each in load.curves[1:]]
+        known = [each for each in others if each is not None and each.speedup is not None]
+        verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
+        setting = _other_values(advice.setting if advice.deployment else {}, subject)
     if finals_verdicts is not None:
         against = finals_verdicts.verdicts.get(subject.default)
         verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
