@@ -39,6 +39,7 @@ CHECK_EPILOG = examples(
     "tftune check last",
     "tftune check resnet50 --time-budget 5m --json",
     "tftune check last --instances",
+    "tftune check last --same-latency",
     'tftune check last --fail-on-undecided --summary "$GITHUB_STEP_SUMMARY"',
 )
 NOISE_EPILOG = examples(
@@ -105,6 +106,7 @@ def compare(
             show_default=False,
         ),
     ],
+    same_latency=options.SameLatency,
     margin=Annotated[
         float | None,
         setting(

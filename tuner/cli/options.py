@@ -187,11 +187,15 @@ Batches = Annotated[
     ),
 ]
 Objective = Annotated[
-    str,
+    str | None,
     setting(
         "--objective throughput|latency|energy",
-        "What to optimise: items per second, the time of a step, or the energy of an item.",
+        "Items per second, the time of a step, or the energy of an item (default: throughput, searched at equal "
+        "latency too).",
     ),
+]
+SameLatency = Annotated[
+    bool, other("--same-latency", "The fastest whose call takes no longer than the default's, where the study has one.")
 ]
 Numerics = Annotated[
     str,

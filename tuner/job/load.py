@@ -31,7 +31,7 @@ from tuner.measure.warning import condition_warnings
 from tuner.quantity import MILLISECONDS
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
-from tuner.result.study import RecommendedResult, StudyResult, WarningResult
+from tuner.result.study import ONE, SEVERAL, RecommendedResult, StudyResult, WarningResult
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN
 from tuner.study.record import Record, now
@@ -42,7 +42,6 @@ from tuner.trial.outcome import RUN_IT
 from tuner.workload.pyfile import INFERENCE
 
 MIN_ROUNDS = 2
-ONE, SEVERAL = "one process", "several processes"
 _MAX_BATCH = 4096
 _USUAL_BATCH = 8
 

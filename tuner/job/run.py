@@ -101,7 +101,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     finals_launcher=fresh,
                     fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
-                    plan=_plan(job, fresh, margin=request.margin),
+                    plan=_plan(job, fresh, margin=request.margin, same_latency=checked.same_latency),
                     budget=checked.budget,
                     events=listener,
                     seed=request.seed,
@@ -141,7 +141,7 @@ def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust:
     record.put("prediction", to_builtins(prediction))
 
 
-def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float) -> Plan:
+def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float, same_latency: bool) -> Plan:
     """Return how a job is measured, whose fresh processes come from a launcher."""
     usual, of_model = EvaluatorPlan(), isinstance(launcher, FreshLauncher)
     parallel = parallel_starts(job.machine)
@@ -164,6 +164,7 @@ def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float)
         finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
         margin=margin,
         n_groups=_N_GROUPS,
+        same_latency=same_latency,
     )
 
 
