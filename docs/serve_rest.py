@@ -7,8 +7,8 @@ Requests are due at the times of a Poisson process with a fixed seed, and are se
 answered. A response time counts from when its request was due, so that waiting is in it. What is due in the warm-up is
 not counted. An answer that is not 2xx, or does not come, is counted and not timed.
 
-Exit codes: 0 every request was answered, 1 the server failed, 2 bad input. Python 3.9 or newer, and nothing else: it
-shares no code with tftune, so that each can check the other.
+Exit codes: 0 every request was answered, 1 the server failed, 2 bad input. Python 3.9 or newer, and nothing else, but
+grpcio with --grpc: it shares no code with tftune, so that each can check the other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import math
 import os
 import random
@@ -62,7 +63,7 @@ def main() -> int:
     at = words.index("--") if "--" in words else len(words)
     options, command = parser().parse_args(words[:at]), words[at + 1 :]
     try:
-        requests = [http_request(options, path) for path in options.request]
+        requests = [request_of(options, path) for path in options.request]
         check(options, command)
         with tempfile.TemporaryFile() as log:
             server = start(command, log)
@@ -88,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
         description="Start a server, send it requests at random times, print the response times, end it.",
     )
     made.add_argument("--rate", type=float, required=True, help="requests a second")
-    made.add_argument("--port", type=int, required=True, help="where the server listens for HTTP on this machine")
+    made.add_argument("--port", type=int, required=True, help="where the server listens on this machine")
     made.add_argument(
         "--request",
         type=Path,
@@ -97,6 +98,12 @@ def parser() -> argparse.ArgumentParser:
         help="a file that is sent as the body of each request; of several each is sent in its turn",
     )
     made.add_argument("--path", default="/", help="of the URL, such as /v1/models/NAME:predict")
+    made.add_argument(
+        "--grpc",
+        metavar="METHOD",
+        help="call this method by gRPC instead, such as /tensorflow.serving.PredictionService/Predict; each file is a "
+        "serialized message then (needs the package grpcio)",
+    )
     made.add_argument("--seconds", type=float, default=20.0, help="how long it is measured (default 20)")
     made.add_argument("--warm-up", type=float, default=3.0, help="seconds before that (default 3)")
     made.add_argument("--start-timeout", type=float, default=60.0, help="for the first answer (default 60)")
@@ -119,12 +126,14 @@ def check(options: argparse.Namespace, command: list[str]) -> None:
             raise InputError(f"port {options.port} is in use, and another server would be measured; end that first")
 
 
-def http_request(options: argparse.Namespace, path: Path) -> bytes:
-    """Return the bytes of a request with a file as its body."""
+def request_of(options: argparse.Namespace, path: Path) -> bytes:
+    """Return the bytes of a request with a file as its body: of HTTP with a head, of gRPC the body alone."""
     try:
         body = path.read_bytes()
     except OSError as error:
         raise InputError(f"--request {path} cannot be read: {error.strerror}") from None
+    if options.grpc:
+        return body
     head = (
         f"POST {options.path} HTTP/1.1\r\nHost: {HOST}:{options.port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
@@ -209,13 +218,40 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
+class Calls:
+    """Calls of a method by gRPC, over one connection; their codes are given as those of HTTP."""
+
+    def __init__(self, port: int, method: str) -> None:
+        """Connect when the first call is made; raises InputError without the package grpcio."""
+        try:
+            import grpc.aio
+        except ImportError:
+            raise InputError("--grpc needs the package grpcio: pip install grpcio") from None
+        self.error, codes = grpc.aio.AioRpcError, grpc.StatusCode
+        self.gone = codes.UNAVAILABLE
+        wrong = (codes.INVALID_ARGUMENT, codes.NOT_FOUND, codes.UNIMPLEMENTED, codes.FAILED_PRECONDITION)
+        self.statuses = dict.fromkeys(wrong, 400) | {codes.RESOURCE_EXHAUSTED: 503}
+        any_size = [(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")]
+        at_once = [(f"grpc.{which}_reconnect_backoff_ms", 50) for which in ("initial", "min", "max")]
+        self.call = grpc.aio.insecure_channel(f"{HOST}:{port}", options=[*any_size, *at_once]).unary_unary(method)
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request; return the status and the body of its answer, or what is said of the failure."""
+        try:
+            return 200, await self.call(request)
+        except self.error as error:
+            if error.code() is self.gone:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "no connection") from None
+            return self.statuses.get(error.code(), 500), f"{error.code().name}: {error.details()}".encode()
+
+
 async def measure(
     options: argparse.Namespace, requests: list[bytes], server: subprocess.Popen[bytes], log: IO[bytes]
 ) -> tuple[list[Answer], list[float]]:
     """Return what came of each request, and how late (s) each was sent, once the server answers."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file
-    connections = Connections(options.port)
+    connections = Calls(options.port, options.grpc) if options.grpc else Connections(options.port)
     await wait_until_ready(options, connections, requests[0], server, log)
     answers, late_s = await send(options, connections, requests, server)
     if server.poll() is not None:
@@ -225,7 +261,7 @@ async def measure(
 
 async def wait_until_ready(
     options: argparse.Namespace,
-    connections: Connections,
+    connections: Connections | Calls,
     request: bytes,
     server: subprocess.Popen[bytes],
     log: IO[bytes],
@@ -253,7 +289,10 @@ async def wait_until_ready(
 
 
 async def send(
-    options: argparse.Namespace, connections: Connections, requests: list[bytes], server: subprocess.Popen[bytes]
+    options: argparse.Namespace,
+    connections: Connections | Calls,
+    requests: list[bytes],
+    server: subprocess.Popen[bytes],
 ) -> tuple[list[Answer], list[float]]:
     """Send each request when it is due; return what came of each, and how late (s) each was sent."""
     loop, all_sent = asyncio.get_running_loop(), asyncio.Event()

@@ -122,7 +122,8 @@ def run(
     assert storage is not None
     without_syncs(storage)
     design = FRAMEWORK.initial_design(space)
-    sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean)
+    score = (plan or Plan()).score or list
+    sampler = LatticeSampler(space, seed=seed, initial_design=design, limits=limits, prior_mean=prior_mean, score=score)
     record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import Call
+from tests.conftest import Call, Finished
 from tests.processes import gone, wait_until
 from tuner.deploy import program, remembered
 from tuner.deploy.program import copies
@@ -25,6 +25,7 @@ from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.cpulist import format_list
 from tuner.machine.host import Machine
 from tuner.space.deployment import Deployment
+from tuner.space.space import Space
 
 CPUS = sorted(os.sched_getaffinity(0))
 TFTUNE = [sys.executable, "-m", "tuner"]
@@ -327,6 +328,23 @@ def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     missing = run(setting(tmp_path), "--", "./no-such-program")
     assert missing.returncode == 2
     assert "tftune: cannot start ./no-such-program: No such file or directory" in missing.stderr
+
+
+def test_without_a_study_before_the_program_the_newest_is_meant(
+    finished: Finished, space: Space, tmp_path: Path
+) -> None:
+    finished(space, tmp_path, trials=16)
+    storage = ("--storage", str(tmp_path / "t.db"))
+    ended = run(*storage, "--", sys.executable, "-c", TELL, "a", "--", "--b")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["words"] == ["a", "--", "--b"]
+    assert run(*storage, "--", "sh", "-c", "exit 7").returncode == 7
+    named = run("made", *storage, "--", sys.executable, "-c", TELL, "last")
+    assert json.loads(named.stdout)["words"] == ["last"]
+    nowhere = run("--storage", str(tmp_path / "none.db"), "--", "true")
+    assert (nowhere.returncode, "no study 'last'" in nowhere.stderr) == (2, True)
+    alone = run("last", *storage)
+    assert (alone.returncode, "Missing argument 'COMMAND...'" in alone.stderr) == (2, True)
 
 
 def test_what_a_study_recommends_is_remembered_until_its_storage_changes(tmp_path: Path) -> None:

@@ -290,3 +290,56 @@ tf.saved_model.save(m, 'served', signatures=m.f)"""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("serve_rest: the server has answered 400 to the first request")
+
+
+GRPC_SERVER = """
+import sys, threading, time
+from concurrent import futures
+import grpc
+
+port, service_s, how = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+lock, numbers = threading.Lock(), iter(range(10**6))
+
+def predict(request, context):
+    with lock:
+        number = next(numbers)
+        time.sleep(service_s)
+    if how == "full" and number % 10 == 5:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full")
+    if how == "lost":
+        context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
+    return request
+
+methods = {"Predict": grpc.unary_unary_rpc_method_handler(predict)}
+server = grpc.server(futures.ThreadPoolExecutor(64))
+server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("tensorflow.serving.PredictionService", methods)])
+server.add_insecure_port(f"127.0.0.1:{port}")
+server.start()
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("well", 0, ""),
+        ("full", 1, r"serve_rest: \d of \d+ requests failed: status 503 \(\d\)"),
+        ("lost", 1, "serve_rest: the server has answered 400 to the first request: NOT_FOUND: no such model"),
+    ],
+)
+def test_a_server_is_measured_by_grpc(folder: Path, how: str, code: int, message: str) -> None:
+    pytest.importorskip("grpc")
+    (folder / "server.py").write_text(GRPC_SERVER)
+    done = measured(folder, "--grpc", "/tensorflow.serving.PredictionService/Predict", how=how, service_s=0.002)
+    assert done.code == code, done.err
+    assert re.fullmatch(message, done.err)
+    if how != "lost":
+        assert figure(done.out, "p50") > 2
+
+
+def test_a_server_that_opens_no_port_for_grpc(folder: Path) -> None:
+    pytest.importorskip("grpc")
+    command = words(folder, "--start-timeout", "0.5", "--grpc", "/tensorflow.serving.PredictionService/Predict")
+    command = [*command[: command.index("--") + 1], "sleep", "60"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, "has not opened port" in done.stderr) == (1, True)

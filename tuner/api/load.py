@@ -13,10 +13,9 @@ from tuner.errors import BadInputError
 from tuner.job import size as sizing
 from tuner.job.load import load_study
 from tuner.job.request import LoadRequest, SizeRequest
-from tuner.job.size import stored_load
 from tuner.report import load as drawn
 from tuner.report.progress import LoadShown, stderr_console
-from tuner.result.load import LoadResult, SizeResult
+from tuner.result.load import LoadResult, SizeResult, stored_load
 from tuner.study.storage import find_in, storage_errors
 
 

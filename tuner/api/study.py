@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from tuner.api.options import storage_text
 from tuner.api.shown import Shown
 from tuner.errors import DamagedStudyError, unknown_name
-from tuner.job.size import stored_load
+from tuner.measure.objective import Objective
 from tuner.measure.recommendation import MUCH_LONGER
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.emit import SERVING, Format
 from tuner.result.document import advice_of, describe_line, describe_study
-from tuner.result.load import LoadResult
+from tuner.result.load import LoadResult, load_of
 from tuner.result.study import ONE, StudyLine, StudyResult
 from tuner.result.wording import pointer, same_latency_pointer
 from tuner.space.deployment import Deployment
@@ -45,20 +46,26 @@ class Study(Shown):
         *,
         handle: str | None = None,
         storage: str = DEFAULT_STORAGE,
-        load: LoadResult | None = None,
+        load: Callable[[], LoadResult | None] = lambda: None,
     ) -> None:
         """Take a result; `handle` is what commands call the study, its name where that is not said.
 
-        `load` is what it does under load, if that was measured.
+        `load` returns what it does under load, if that was measured. It is read where it is needed.
         """
-        super().__init__(result, studycard.study_card(result, handle=handle or result.study, storage=storage))
-        self._handle, self._storage, self._load = handle or result.study, storage, load
+        self._handle, self._storage, self._read_load = handle or result.study, storage, load
+        answer = self._load if result.objective is Objective.CAPACITY else None
+        super().__init__(result, studycard.study_card(result, handle=self._handle, storage=storage, load=answer))
 
     @classmethod
     def of(cls, record: Record, storage: str) -> Study:
         """Return the study of a record; it is the last one of its storage."""
         handle = "last" if storage == DEFAULT_STORAGE else record.name
-        return cls(describe_study(record), handle=handle, storage=storage, load=stored_load(record))
+        return cls(describe_study(record), handle=handle, storage=storage, load=functools.partial(load_of, record))
+
+    @functools.cached_property
+    def _load(self) -> LoadResult | None:
+        with storage_errors():
+            return self._read_load()
 
     @property
     def name(self) -> str:
@@ -146,7 +153,7 @@ def load_study(name: str = "last", storage: str | Path | None = None) -> Study:
     """Return a stored study by its name, a unique prefix of it, or `last`; raises BadInputError where it is none."""
     url = storage_text(storage)
     record = find_in(url, name)
-    return Study(describe_study(record), handle=name, storage=url, load=stored_load(record))
+    return Study(describe_study(record), handle=name, storage=url, load=functools.partial(load_of, record))
 
 
 def list_studies(

@@ -55,7 +55,8 @@ for _name, _function, _epilog, _panel in (
     ("export", studies.export, studies.EXPORT_EPILOG, _TEAM),
     ("schema", studies.schema, studies.SCHEMA_EPILOG, _TEAM),
 ):
-    app.command(_name, cls=Command, epilog=_epilog, rich_help_panel=_panel)(_function)
+    _class = deploy.RunCommand if _name == "run" else Command
+    app.command(_name, cls=_class, epilog=_epilog, rich_help_panel=_panel)(_function)
 app.add_typer(inspect.workloads, name="workloads", rich_help_panel=_LOOK)
 app.add_typer(inspect.env, name="env", rich_help_panel=_LOOK)
 

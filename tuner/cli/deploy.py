@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import options
+from tuner.cli.help import Command
 from tuner.cli.options import complete_study, examples, other, output
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
+    from typer._click.core import Context
+
     from tuner.space.deployment import Deployment
 
 EMIT_EPILOG = examples(
@@ -23,8 +26,21 @@ EMIT_EPILOG = examples(
     "tftune emit last --instances",
     "tftune emit last --same-latency",
 )
+
+
+class RunCommand(Command):
+    """The command `run`, whose study may be left out before the `--`."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Take the words after the `--` for the program, whatever stands before it."""
+        before = args[: args.index("--")] if "--" in args else None
+        if before is not None and self.make_parser(ctx).parse_args(list(before))[0]["study"] is None:
+            args = [*before, "last", *args[len(before) :]]
+        return super().parse_args(ctx, args)
+
+
 RUN_EPILOG = examples(
-    "tftune run last -- python serve.py",
+    "tftune run -- python serve.py",
     "tftune run last --instances -- python serve.py --port {8500+instance}",
 )
 _FORMATS = {"kubernetes": "k8s", "docker-compose": "compose", "bash": "sh", "shell": "sh", "env": "dotenv"}
@@ -76,14 +92,16 @@ def emit(
 
 
 def run(
+    *,
     study: Annotated[
         str,
         typer.Argument(
             metavar="STUDY",
-            help="A study, as in 'show', or a file written by 'emit --format json'.",
+            help="A study, as in 'show', or a file written by 'emit --format json'; without one before the --, the "
+            "newest.",
             autocompletion=complete_study,
         ),
-    ],
+    ] = "last",
     command: Annotated[
         list[str],
         typer.Argument(

@@ -189,8 +189,8 @@ Batches = Annotated[
 Objective = Annotated[
     str | None,
     setting(
-        "--objective throughput|latency|energy",
-        "Items per second, the time of a step, or the energy of an item (default: throughput, searched at equal "
+        "--objective throughput|latency|energy|capacity",
+        "Items per second, step time, energy, or requests within --max-p99 (default: throughput, searched at equal "
         "latency too).",
     ),
 ]

@@ -21,7 +21,7 @@ EPILOG = examples(
     "tftune search resnet50",
     "tftune search resnet50 --time-budget 2m --set inter_op=1",
     "tftune search ./mine.py --batch-size 1,2,4 --json",
-    "tftune search resnet50 --max-p99 400 --max-memory 2GiB",
+    "tftune search resnet50 --objective capacity --max-p99 300ms --max-memory 2GiB",
     "tftune search bert-base --param seq_len=384 --mode training",
     "tftune search resnet50 --sessions 3 --every 2h",
     "tftune search ./saved_model --input-range ids=0:30522 --input training=false",
@@ -43,7 +43,7 @@ EPILOG = examples(
         ),
     ],
     seed=Annotated[int, measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0)],
-    max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step to accept: 50ms, or 50.")],
+    max_p99_ms=Annotated[str | None, setting("--max-p99 TIME", "Longest p99 of a step, or response: 50ms, or 50.")],
     max_memory=Annotated[str | None, setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB.")],
     max_power_w=Annotated[str | None, setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250.")],
     instances=Annotated[

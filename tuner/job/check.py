@@ -57,6 +57,11 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     record = find_in(request.storage, request.study)
     check_storage(request.storage)  # what is measured is to be kept there
     stored, described = record.attributes(), describe_study(record)
+    if stored.objective is Objective.CAPACITY:
+        raise BadInputError(
+            f"study {record.name} is of what settings carry within a limit, and a check measures no load",
+            f"measure it again with: tftune load {record.name}",
+        )
     answer = answer_of(described, groups=request.instances, same_latency=request.same_latency)
     held = answer.finals
     advice = held.advice  # of the finals: what sessions together did not bear out may come to
@@ -78,6 +83,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
             ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             checked,
             margin=margin,
+            limits=stored.limits,
             events=events,
         )
     for name, text in comparison.failures.items():
@@ -187,6 +193,7 @@ def _parsed_request(
     python = request.python
     interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
     framework, space = subject.framework, subject.space
+    is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
         with contextlib.chdir(stored.folder):
             checked = understand(
@@ -195,7 +202,8 @@ def _parsed_request(
                     space=space if space in spacefile.names(framework.spaces) else None,
                     numerics=MAY_CHANGE,  # what was found is measured again, whatever it is
                     python=interpreter,
-                    objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
+                    # What a capacity follows from is throughput.
+                    objective=objective.value if is_own else Objective.THROUGHPUT.value,
                     time_budget=request.time_budget,
                     trial_timeout=request.trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),

@@ -41,6 +41,7 @@ from tuner.space.values import Value
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.stats.estimate import estimate
 from tuner.stats.noise import PRIOR_NOISE
+from tuner.stats.tail import QUANTILES, samples_needed
 from tuner.study.record import now
 from tuner.study.storage import LAST, find, no_study, open_storage, storage_errors
 from tuner.trial.outcome import RUN_IT, Status, way_out
@@ -180,6 +181,7 @@ class Comparison:
     """What tftune feeds to the models."""
     input_warnings: Sequence[MeasurementWarning] = ()
     device_advice: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
     began: str = field(default_factory=now)
 
     def to_dict(self) -> dict[str, object]:
@@ -218,11 +220,13 @@ def measure(
     checked: ParsedRequest,
     *,
     margin: float = MARGIN,
+    limits: Limits | None = None,
     events: ComparisonEvents,
 ) -> Comparison:
     """Run rounds with new processes of both settings until there is a verdict or the budget ends.
 
-    The caller holds the right to measure.
+    A limit on p99 needs as many steps of b as decide it, as far as the time goes. The caller holds the right to
+    measure.
     """
     first, second = (items_per_step(each) for each in (a, b))
     if job.objective.has_fixed_batch and first != second:
@@ -246,7 +250,14 @@ def measure(
             time=countdown,
             notify=events.notice,
         )
-        sequential_test = SequentialTest(contenders=contenders, common=rounds, objective=job.objective, margin=margin)
+        limits = limits or Limits()
+        sequential_test = SequentialTest(
+            contenders=contenders,
+            common=rounds,
+            objective=job.objective,
+            margin=margin,
+            min_steps=0 if limits.p99_s is None else samples_needed(QUANTILES["p99"]),
+        )
         sequential_test.run(
             lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], countdown.left_s())
         )
@@ -269,6 +280,7 @@ def measure(
         inputs=job.inputs,
         input_warnings=job.input_warnings,
         device_advice=job.device.advice,
+        limits=limits,
     )
 
 
@@ -326,7 +338,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
             comparison.rounds, comparison.objective, {each.setting.batch_size for each in (comparison.a, comparison.b)}
         ),
         evidence.unseen_warnings(others, 1, comparison.objective) if is_unseen else [],
-        evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, Limits()),
+        evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, comparison.limits),
     )
     return ComparisonResult(
         a=comparison.a.setting.to_dict(),

@@ -70,7 +70,7 @@ class PriorEvents(Protocol):
         """The operators are profiled in a process of so many threads."""
 
 
-class SearchEvents(ComparisonEvents, PriorEvents, Protocol):
+class SearchEvents(ComparisonEvents, LoadEvents, PriorEvents, Protocol):
     """What a search tells, and its further sessions, which are comparisons."""
 
     def prepared(self, job: Job) -> None:

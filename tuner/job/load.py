@@ -25,15 +25,17 @@ from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.budget import Countdown
+from tuner.measure.group_sequential import ALPHA
 from tuner.measure.load import LoadCandidate, LoadRound, round_s, run_round
+from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import condition_warnings
 from tuner.quantity import MILLISECONDS
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
-from tuner.result.study import ONE, SEVERAL, RecommendedResult, StudyResult, WarningResult
+from tuner.result.study import ONE, SEVERAL, StudyResult, WarningResult
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import MARGIN
 from tuner.study.record import Record, now
 from tuner.study.storage import check_storage, find_in, storage_errors
 from tuner.trial.fresh import FreshLauncher
@@ -71,18 +73,25 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
     record = find_in(request.storage, request.study)
     check_storage(request.storage)  # what is measured is to be kept there
     stored, study = record.attributes(), describe_study(record)
+    is_searched = stored.objective is Objective.CAPACITY
     _refuse(study)
+    if is_searched and "promising" not in stored.raw:
+        raise no_finals(study.study)
     limit_s = stored.limits.p99_s if limit_ms is None else limit_ms / 1000
-    settings = _settings(study)
+    settings = _settings(study, stored.promising if is_searched else _recommended(study))
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         spec = replace(stored.spec, rate=None)  # its requests have rates of their own
         batch_sizes = {each[1].batch_size for each in settings}
         checked, job = again(stored, request, batch_sizes, events, spec=spec)
         sizes = _sizes(job, request.max_batch or max(_USUAL_BATCH, *batch_sizes))
         candidates = tuple(_candidate(job, *each, sizes=sizes, wait_s=wait_ms / 1000) for each in settings)
-        measured = _measure(job, candidates, checked.budget.time_s, events)
+        measured = measure(job, candidates, checked.budget.time_s, events)
+    candidates = measured.candidates
     tunes = request.max_batch is None and request.batch_wait_ms is None
-    results = curve_results(candidates, measured.rounds, limit_s=limit_s, margin=MARGIN, tunes=tunes)
+    level = 1 - ALPHA / max(1, len(settings) - 1) if is_searched else 1 - ALPHA  # the best of them is the answer
+    results = curve_results(
+        candidates, measured.rounds, limit_s=limit_s, margin=request.margin, tunes=tunes, level=level
+    )
     warnings = condition_warnings(measured.conditions)
     result = LoadResult(
         study=record.name,
@@ -103,6 +112,8 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
 
 def _refuse(study: StudyResult) -> None:
     """Raise BadInputError for a study whose settings cannot answer requests one by one."""
+    if study.objective is Objective.CAPACITY:  # its search has refused all others, and has no finals
+        return
     if study.recommended is None:
         raise no_finals(study.study)
     reasons = {
@@ -116,17 +127,25 @@ def _refuse(study: StudyResult) -> None:
             raise BadInputError(f"study {study.study} is {reason}", "search the inference of one model, then load that")
 
 
-def _settings(study: StudyResult) -> list[tuple[str, Setting, RecommendedResult | None]]:
-    """Return the default and what is recommended of one process and of several, each with its name."""
-    settings: list[tuple[str, Setting, RecommendedResult | None]] = [
+def _recommended(study: StudyResult) -> list[Contender]:
+    """Return what is recommended of one process and of several."""
+    several = None if study.groups is None else study.groups.recommended
+    return [
+        Contender(names=(name,), setting=Setting.of(advice.setting), deployment=advice.deployment)
+        for name, advice in ((ONE, study.recommended), (SEVERAL, several))
+        if advice is not None
+    ]
+
+
+def _settings(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[str, Setting, Deployment | None]]:
+    """Return the default and what was chosen, each with its name; the default has what applies it from the job."""
+    settings: list[tuple[str, Setting, Deployment | None]] = [
         (study.default, Setting.of(study.baselines[study.default].setting), None)
     ]
-    several = None if study.groups is None else study.groups.recommended
-    for name, advice in ((ONE, study.recommended), (SEVERAL, several)):
-        setting = None if advice is None else Setting.of(advice.setting)
-        others = [each[1].without("batch_size") for each in settings]  # its batches are those of the load
-        if setting is not None and setting.without("batch_size") not in others:
-            settings.append((name, setting, advice))
+    for each in chosen:
+        others = [own.without("batch_size") for _, own, _ in settings]  # its batches are those of the load
+        if each.setting.without("batch_size") not in others:
+            settings.append((each.names[0], each.setting, each.deployment))
     return settings
 
 
@@ -137,16 +156,19 @@ def _sizes(job: Job, most: int) -> tuple[int, ...]:
 
 
 def _candidate(
-    job: Job, name: str, setting: Setting, advice: RecommendedResult | None, *, sizes: tuple[int, ...], wait_s: float
+    job: Job, name: str, setting: Setting, deployment: Deployment | None, *, sizes: tuple[int, ...], wait_s: float
 ) -> LoadCandidate:
     """Return a setting with its batches."""
-    deployment = default_deployment(job, setting) if advice is None else advice.deployment
     return LoadCandidate(
-        name=name, setting=setting.with_values(batch_size=sizes[-1]), deployment=deployment, sizes=sizes, wait_s=wait_s
+        name=name,
+        setting=setting.with_values(batch_size=sizes[-1]),
+        deployment=default_deployment(job, setting) if deployment is None else deployment,
+        sizes=sizes,
+        wait_s=wait_s,
     )
 
 
-def _measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
+def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
     """Run rounds until the time ends, two at least; the caller holds the right to measure."""
     job.device.check_idle()
     countdown, watch, rng = Countdown(total_s=time_s), job.device.watch(job.machine), np.random.default_rng()
@@ -174,10 +196,15 @@ def _measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None
                 most_s=job.deadline_s / (2 * PATIENCE),  # a process that falls behind still answers in time
             )
             if done.failures:
-                if not rounds:
+                failures |= {name: str(failure) for name, failure in done.failures.items()}
+                if rounds:
+                    break
+                default, *others = candidates
+                left = [each for each in others if each.name not in failures]
+                if default.name in failures or not left:
                     raise _failed(done)
-                failures = {name: str(failure) for name, failure in done.failures.items()}
-                break
+                candidates = [default, *left]  # these can still be compared
+                continue
             rounds += [] if done.interrupted else [done]
             events.loaded(number + 1, saturation, countdown.left_s())
             took_s = began_s - countdown.left_s()

@@ -33,7 +33,7 @@ from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
 from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads
-from tuner.workload.pyfile import TRAINING
+from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
@@ -103,7 +103,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         )
     if request.numerics not in NUMERICS:
         raise unknown_name("word for --numerics", request.numerics, NUMERICS)
-    objective = _objective(request.objective or Objective.THROUGHPUT.value, workload, device)
+    objective = _objective(request, workload, device)
     named_python = _own_interpreter(workload) if request.python is None else request.python
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
@@ -241,7 +241,8 @@ def _check_energy(option: str, device: Device) -> None:
         raise BadInputError(f"{option} needs an energy meter: {reason}", f"leave {option} out, or use another machine")
 
 
-def _objective(text: str, workload: Workload, device: Device) -> Objective:
+def _objective(request: SearchRequest, workload: Workload, device: Device) -> Objective:
+    text = request.objective or Objective.THROUGHPUT.value
     if text not in OF_MODELS:
         raise unknown_name("objective", text, OF_MODELS)
     if text == Objective.ENERGY:
@@ -250,6 +251,9 @@ def _objective(text: str, workload: Workload, device: Device) -> Objective:
             raise BadInputError("--rate with --objective energy", "leave one of them out")
         if workload.command is None:
             return Objective.ENERGY
+    if text == Objective.CAPACITY:
+        _check_capacity(request, workload)
+        return Objective.CAPACITY
     if workload.rate is not None:
         if text == Objective.LATENCY:
             raise BadInputError(
@@ -264,6 +268,23 @@ def _objective(text: str, workload: Workload, device: Device) -> Objective:
             "the number that it prints is the objective; add --minimize if smaller is better",
         )
     return Objective.MINIMIZE if workload.command.minimize else Objective.MAXIMIZE
+
+
+def _check_capacity(request: SearchRequest, workload: Workload) -> None:
+    """Raise BadInputError where there is no capacity to search for."""
+    asked = f"--objective {Objective.CAPACITY}"
+    if request.max_p99_ms is None:
+        raise BadInputError(f"{asked} needs a limit on the p99", "add it to a search, e.g. --max-p99 50ms")
+    if workload.rate is not None:
+        raise BadInputError(f"--rate with {asked}", "leave --rate out: the highest rate is the answer")
+    reasons = {
+        "a command takes no requests from tftune": workload.command is not None,
+        "training answers no requests": workload.mode != INFERENCE,
+        "the models of an ensemble answer together": bool(workload.members),
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise BadInputError(f"{asked}: {reason}", "search the inference of one model, or leave --objective out")
 
 
 def parse_size(text: str | float, *, option: str = "--max-memory") -> int:

@@ -102,6 +102,7 @@ class LoadRequest(StudyRequest):
     max_batch: int | None = None
     batch_wait_ms: float | str | None = None
     """If both are None, batches are those that carry most within the limit."""
+    margin: float = MARGIN
     time_budget: str = "4m"
 
 

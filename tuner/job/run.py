@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -13,16 +15,24 @@ from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, feasible, prepare
+from tuner.job.load import load_study
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.prior import kind_of, prior_of
-from tuner.job.request import SearchRequest
+from tuner.job.request import LoadRequest, SearchRequest
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
+from tuner.measure.load import SHARES, duration_s
+from tuner.measure.objective import Objective
 from tuner.measure.planning import SLICE_S, FinalsPlan
+from tuner.measure.rounds import Contender
+from tuner.model.capacity import CapacityScore, most_promising, rates_of
 from tuner.model.graph import Features
 from tuner.model.prior import PredictedRatio
+from tuner.quantity import rate_text
 from tuner.result.overhead import search_line
+from tuner.result.study import ONE, SEVERAL
+from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction
 from tuner.study.loop import Search
@@ -37,11 +47,35 @@ from tuner.trial.running import CommandLauncher
 _ENERGY_BLOCKS = 4  # of the calibration, where slices are long
 PREDICTED = "predicted"
 _N_GROUPS = 3  # settings of several processes that a search tries
+_MOST_LOADED = 3  # settings beside the default that are measured under load
+_LOAD_ROUNDS = 3  # that there should be time for, starts included; two are the least
 
 
 def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bool]:
-    """Run a search; returns its record and whether it was interrupted."""
+    """Run a search, and where it is for capacity, measure what it chose under load.
+
+    Returns its record and whether it was interrupted.
+    """
     checked = parse_request(request)
+    record, interrupted = _search(request, checked, events)
+    if record is None or interrupted or checked.objective is not Objective.CAPACITY:
+        return record, interrupted
+    runs, total_s = record.attributes().runs, checked.budget.time_s
+    loaded = LoadRequest(
+        study=record.name, storage=request.storage, python=request.python, margin=request.margin, wait=True
+    )
+    if total_s is not None:
+        loaded = replace(loaded, time_budget=f"{max(total_s - runs[-1].wall_s, 1.0):.0f}s")
+    try:
+        load_study(loaded, events)
+    except KeyboardInterrupt:
+        events.interrupted()
+        return record, True
+    return record, False
+
+
+def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents) -> tuple[Record | None, bool]:
+    """Search; returns the record and whether it was interrupted."""
     record: Record | None = None
     try:
         with (
@@ -78,6 +112,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             assert storage is not None  # create=True
             predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})
             hinted = predicted | hints(job, features, notify=events.notice)
+            score = _score(job)
             sampler = LatticeSampler(
                 job.space,
                 seed=request.seed,
@@ -85,6 +120,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 initial_design=[*hinted.values(), *job.framework.initial_design(job.space)],
                 prior_mean=prior,
                 memory_ends_batches=job.device.kind != DEFAULT_DEVICE,
+                score=score or list,
             )
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
@@ -101,7 +137,9 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     finals_launcher=fresh,
                     fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
-                    plan=_plan(job, fresh, margin=request.margin, same_latency=checked.same_latency),
+                    plan=replace(
+                        _plan(job, fresh, margin=request.margin, same_latency=checked.same_latency), score=score
+                    ),
                     budget=checked.budget,
                     events=listener,
                     seed=request.seed,
@@ -114,6 +152,9 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 record.put("outputs", job.seen_outputs)
                 if prior is not None:
                     _store_prediction(record, prior, job, trust=sampler.trust(record.study))
+            if score is not None:
+                elapsed_s, total_s = time.monotonic() - began_s, checked.budget.time_s
+                _choose(record, job, score, math.inf if total_s is None else total_s - elapsed_s, events)
             if conditions.device is not None and conditions.device.lost:
                 raise TunerError(
                     f"{job.device.name} cannot be read any more: {conditions.device.lost}",
@@ -139,6 +180,39 @@ def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust:
         trust=trust,
     )
     record.put("prediction", to_builtins(prediction))
+
+
+def _score(job: Job) -> CapacityScore | None:
+    """Return what settings are chosen by, None where it is what their trials measure."""
+    if job.objective is not Objective.CAPACITY or job.limits.p99_s is None:
+        return None
+    return CapacityScore(limit_s=job.limits.p99_s, default=job.space.reference)
+
+
+def _choose(record: Record, job: Job, score: CapacityScore, left_s: float, events: SearchEvents) -> None:
+    """Keep what is to be measured under load: what promises to carry most, as much of it as there is time for."""
+    trials = [*record.trials(), *record.groups()]
+    rates = rates_of(trials)
+    of_default = [rates[t.number] for t in trials if t.setting == score.default and t.number in rates]
+    usual = max(of_default or rates.values())
+    each_s = sum(duration_s(share * usual, usual, 1) for share in SHARES)
+    most = min(_MOST_LOADED, max(1, int(left_s / (_LOAD_ROUNDS * each_s)) - 1)) if left_s < math.inf else _MOST_LOADED
+    chosen = most_promising(trials, score, most)
+    names: list[str] = []
+    for trial in chosen:
+        kind = SEVERAL if is_group(trial.setting) else ONE
+        n_alike = sum(name.startswith(kind) for name in names)
+        names.append(f"{kind} {n_alike + 1}" if n_alike else kind)
+    contenders = [
+        Contender(names=(name,), setting=trial.setting, deployment=job.space.deployment(trial.setting))
+        for name, trial in zip(names, chosen, strict=True)
+    ]
+    record.put("promising", [each.to_dict() for each in contenders])
+    simulated = [
+        f"{name} ({rate_text(score.capacity(trial, rates[trial.number]))} requests/s simulated)"
+        for name, trial in zip(names, chosen, strict=True)
+    ]
+    events.notice(f"under load next: {', '.join([job.space.default, *simulated])}")
 
 
 def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float, same_latency: bool) -> Plan:

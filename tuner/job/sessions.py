@@ -12,6 +12,7 @@ from tuner.job.events import SearchEvents
 from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
 from tuner.measure.budget import parse_duration
+from tuner.measure.objective import Objective
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
 from tuner.result.study import AT_SAME_LATENCY, SEVERAL
@@ -58,6 +59,11 @@ def run_sessions(
     `after_first` is called with what the search found, where other sessions follow: they may be hours away. Between two
     sessions nothing is held: others may measure on this machine. A session that fails does not end the others.
     """
+    if sessions.n > 1 and request.objective == Objective.CAPACITY:
+        raise BadInputError(
+            f"--sessions {sessions.n} with --objective {Objective.CAPACITY}",
+            "leave --sessions out; tftune load measures its answer again at another time",
+        )
     began_s = time.monotonic()
     record, interrupted = run(request, events)
     if sessions.n == 1 or record is None or interrupted:

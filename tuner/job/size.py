@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from msgspec import ValidationError, convert
-
-from tuner.errors import BadInputError, DamagedStudyError
+from tuner.errors import BadInputError
 from tuner.job.parsed import positive
 from tuner.job.request import SizeRequest
 from tuner.quantity import MILLISECONDS, PER_SECOND, PERCENT
-from tuner.result.load import LoadResult, SizeResult, SizeRow, size_row
+from tuner.result.load import LoadResult, SizeResult, SizeRow, size_row, stored_load
 from tuner.study.record import Record
-from tuner.study.storage import find, no_study, open_storage, records, storage_errors
+from tuner.study.storage import all_records, find, storage_errors, storage_with
 from tuner.study.subject import Subject
 
 _MOST_HEADROOM = 10.0
@@ -31,14 +29,12 @@ def size(request: SizeRequest) -> SizeResult:
     if not 0 <= headroom <= _MOST_HEADROOM:
         raise BadInputError(f"--headroom is {request.headroom}", "expected a percentage of at least 0, e.g. 20%")
     costs = _costs(request.costs)
-    storage = open_storage(request.storage, create=False)
-    if storage is None:
-        raise no_study(request.study, request.storage)
+    storage = storage_with(request.storage, request.study)
     named = find(storage, request.study)
     subject = named.attributes().subject
     rows: list[SizeRow] = []
     loads: list[LoadResult] = []
-    for record in records(storage)[0]:
+    for record in all_records(storage):
         load = _load_of(record, subject)
         if load is None:
             continue
@@ -66,17 +62,6 @@ def size(request: SizeRequest) -> SizeResult:
         headroom=headroom,
         rows=tuple(rows),
     )
-
-
-def stored_load(record: Record) -> LoadResult | None:
-    """Return what was last measured of a study under load, None where nothing was."""
-    loads = record.get("loads")
-    if not loads:
-        return None
-    try:
-        return convert(loads[-1]["result"], LoadResult)
-    except (ValidationError, KeyError, TypeError) as error:
-        raise DamagedStudyError(record.name, "'loads'", error) from error
 
 
 def _load_of(record: Record, subject: Subject) -> LoadResult | None:

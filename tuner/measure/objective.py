@@ -48,6 +48,8 @@ class Objective(StrEnum):
     """Items per joule."""
     RESPONSE = "response"
     """Short responses to requests that come at random times: the inverse of their mean, at one batch size."""
+    CAPACITY = "capacity"
+    """Requests per second within a limit. The trials measure throughput, and what that carries is their score."""
     MAXIMIZE = "maximize"
     """The number that a command prints."""
     MINIMIZE = "minimize"
@@ -59,9 +61,10 @@ class Objective(StrEnum):
         Of several numbers it is their median: the first ones of a run are often from its warm-up. If `waking` is known,
         the first step after a pause counts, too.
         """
-        if self is Objective.THROUGHPUT and waking is not None:
+        is_throughput = self in (Objective.THROUGHPUT, Objective.CAPACITY)
+        if is_throughput and waking is not None:
             return math.log(batch_size / waking.step_s(slice_))
-        if self is Objective.THROUGHPUT:
+        if is_throughput:
             n_steps, elapsed_s = slice_.counted_steps
             return math.log(n_steps * batch_size / elapsed_s)
         if self is Objective.ENERGY:
@@ -85,6 +88,7 @@ class Objective(StrEnum):
         """Return what a rate is shown in."""
         units = {
             Objective.THROUGHPUT: "items/s",
+            Objective.CAPACITY: "items/s",
             Objective.LATENCY: "steps/s",
             Objective.RESPONSE: RESPONSE_UNIT,
             Objective.ENERGY: "J/item",
@@ -114,5 +118,5 @@ def rounding(slices: Sequence[Slice]) -> float:
     return rounding_error([median for median, _ in printed], resolution_of(printed))
 
 
-OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY)
+OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY, Objective.CAPACITY)
 """Those that can be asked for by name; a command's follow from whether it is to be minimised."""

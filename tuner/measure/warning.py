@@ -83,7 +83,8 @@ ADVICE = {
     Code.FEW_ROUNDS: "give a longer --time-budget",
     Code.ALONE: "there was no room for two processes, so that each block took two starts: free some memory, or give a "
     "longer --time-budget",
-    Code.OVERLOAD: "its responses are only those of the first seconds, later ones take longer: give a lower --rate",
+    Code.OVERLOAD: "its responses are only those of the first seconds, later ones take longer: give a lower --rate; "
+    "tftune load shows the highest",
     Code.NOISY: "smaller differences will mostly stay undecided: use a quieter machine, or give a longer --time-budget",
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",

@@ -161,6 +161,20 @@ def responses(
     return np.repeat(ends, taken) - np.asarray(due_s), float(np.mean(taken))
 
 
+def kept_rate(rates: Array, logs: Array, limit: float) -> float:
+    """Return the highest rate of a curve at which a quantile (log) keeps to a limit (log); 0 if none does.
+
+    `rates` and `logs` (n,) are the points of the curve, between which it is linear.
+    """
+    kept = np.flatnonzero(logs <= limit)
+    if not len(kept):
+        return 0.0
+    last = int(kept[-1])
+    if last + 1 == len(rates):
+        return float(rates[last])
+    return float(np.interp(limit, logs[last : last + 2], rates[last : last + 2]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Queue:
     """A setting under load: how requests become batches, and how long these take."""

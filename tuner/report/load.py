@@ -224,7 +224,9 @@ def size_page(result: SizeResult) -> list[RenderableType]:
     load += f" and {percent(result.headroom, 0)} headroom" if result.headroom else ""
     best = next((row for row in result.rows if row.copies is not None), None)
     if best is None:
-        text = f"{result.workload}: no number of copies carries {load}"
+        least = min(result.rows, key=lambda row: row.unloaded_ms)
+        text = f"{result.workload}: no number of copies carries {load}; with hardly any load the p99 is "
+        text += f"{ms_text(least.unloaded_ms)} ms ({least.name})"
         return [Text(text, style="yellow"), Text(), _sizes(result)]
     each = f"{plural(best.processes, 'process', 'processes')} on {best.cpus:g} CPUs"
     answer = f"{plural(best.copies or 0, 'copy', 'copies')} of {best.name}, each {each}"

@@ -13,6 +13,7 @@ from tuner.errors import TunerError
 from tuner.job.frameworks.result import ComparisonData
 from tuner.job.job import Job
 from tuner.measure.measurement import Measurement
+from tuner.measure.objective import Objective
 from tuner.measure.rounds import Round
 from tuner.model.graph import Features
 from tuner.model.overhead import Row
@@ -170,7 +171,7 @@ class NoiseShown(_Shown):
         self._console.print(f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim")
 
 
-class SearchShown(VerificationShown):
+class SearchShown(VerificationShown, LoadShown):
     """Shows what is searched and where, the trials and rounds, and the further sessions."""
 
     def __init__(self, console: Console, *, details: bool = False) -> None:
@@ -208,6 +209,11 @@ class SearchShown(VerificationShown):
             f"study {record.name}: {verb}; ratios are relative to {space.default} at batch size "
             f"{space.reference.batch_size}"
         )
+        if job.objective is Objective.CAPACITY and job.limits.p99_s is not None:
+            limit = f"{1000 * job.limits.p99_s:g} ms"
+            progress.stage(
+                f"ratios are of throughput; settings are chosen by the rate they carry within {limit}, simulated"
+            )
         for name, setting in hinted.items():
             self._console.print(terminal.hint_line(name, setting.to_dict(), subject), soft_wrap=True)
         self._progress = progress

@@ -35,6 +35,10 @@ _SPEED_UP = (
     "items per second over the defaults of the same build on the same machine (rows do not compare builds): the mean "
     "of models, each left out of the learning in turn, with its 95 % interval over models, not over machines"
 )
+_CALL = (
+    "times as long as under the defaults, by the speed-up and the batch size; rules know neither p99 nor memory, which "
+    "tftune search shows of a model"
+)
 _NO_SITUATIONS = "these rules do not say where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
 
@@ -57,14 +61,25 @@ class GroupSummary:
     title: str
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """A situation each, with the letter of what to set there, its gain, and the models that are better off without."""
+    """A situation each: the letter of what to set, the gain, how long a call takes, and who is better off without."""
     sets: tuple[VariableSet, ...] = ()
     notes: tuple[str, ...] = ()
     no_rule: str
     """Why there is no table, where there is none."""
 
 
-_COLUMNS = ("models", "build", "oneDNN", "CPU limit", "cores", "machines", "set", "speed-up if set", "not for")
+_COLUMNS = (
+    "models",
+    "build",
+    "oneDNN",
+    "CPU limit",
+    "cores",
+    "machines",
+    "set",
+    "speed-up if set",
+    "a call takes",
+    "not for",
+)
 
 
 def summary(rules: RuleSet) -> list[GroupSummary]:
@@ -102,6 +117,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
                 str(stratum.n_machines or "—"),
                 sets[values].letter if values else NOTHING,
                 _speed_up(stratum),
+                _call(stratum),
                 ", ".join(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions) or "—",
             )
         )
@@ -197,6 +213,11 @@ def _speed_up(stratum: StratumEvidence) -> str:
     return ratio_text(gain.ratio, gain.low, gain.high, "×")
 
 
+def _call(stratum: StratumEvidence) -> str:
+    """Return how many times as long a call takes under a rule; its interval is as wide as that of the speed-up."""
+    return "—" if stratum.call is None else ratio_text(stratum.call.ratio, None, None, "×")
+
+
 def _more_text(each: CounterExample, kind: Kind) -> str:
     """Return of which workload a search found more, and where."""
     limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
@@ -246,6 +267,7 @@ def _legend(rules: RuleSet, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
     if any(not kind.onednn for kind in kinds):
         yield "oneDNN", _ONEDNN_OFF
     yield "Speed-up", _SPEED_UP
+    yield "A call", _CALL
     yield "Not for", _NOT_FOR
 
 

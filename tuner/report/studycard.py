@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from msgspec import structs
+
+from tuner.measure.objective import Objective
 from tuner.measure.recommendation import MUCH_LONGER
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SAME_LATENCY, SIMPLER
 from tuner.measure.warning import Code
@@ -13,6 +16,7 @@ from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
+from tuner.report.load import load_card
 from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.load import CurveResult, LoadResult
@@ -40,9 +44,16 @@ _BATCH_SIZE = "batch_size"
 _PORT = "{8500+instance}"
 
 
-def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
-    """Return the card of a study; `handle` is what its user calls it, such as `last`."""
+def study_card(
+    study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE, load: LoadResult | None = None
+) -> Card:
+    """Return the card of a study; `handle` is what its user calls it, such as `last`.
+
+    `load` is what was measured under load, which answers a search for capacity.
+    """
     advice, finals = study.recommended, study.finals
+    if study.objective is Objective.CAPACITY and advice is not None and load is not None:
+        return _capacity_card(study, advice, load, study_words(handle, storage))
     if advice is None or finals is None:
         answer = Answer(
             code=VerdictCode.UNDECIDED,
@@ -72,6 +83,41 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
     ]
     answers = tuple(_answer(study, answer, of=_of(study, name, answer)) for name, answer in study.answers.items())
     return Card(answers=answers, rows=tuple(rows))
+
+
+def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResult, of_study: str) -> Card:
+    """Return the card of a search for capacity: what its choice carries beside the default, by the last load."""
+    default, others = load.curves[0], load.curves[1:]
+    shown = [curve for curve in others if curve.name == advice.source] or others
+    measured = load_card(load)
+    answers = list(load_card(structs.replace(load, curves=(default, *shown))).answers)
+    if advice.source != default.name:
+        answers[0] = replace(answers[0], setting=deployment_words(advice.deployment, study))
+    elif advice.limits is LimitStatus.MET:
+        verdicts = [curve.against_default for curve in others]
+        is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
+        code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE
+        keep = Answer(
+            code=code, word="UNDECIDED" if is_open else "KEEP", text=f"{study.workload.name}: {advice.reason}"
+        )
+        answers = answers if is_open and len(others) == 1 else [keep, *answers]  # which says it already
+    n = study.trials.ok + study.trials.pruned
+    searched = f"{plural(n, 'setting')} measured in turns; those that carry most in simulation came under load"
+    if len(others) > 1:
+        searched += f"; the intervals of the {len(others)} hold together"
+    rows = [
+        ("Why", advice.reason),
+        *[row for row in measured.rows if row[0] not in ("Study", "Next", "Note")],
+        ("Search", searched),
+        ("Valid", f"{where(study)}; measure again elsewhere"),
+        *input_rows(study.workload.fed),
+        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_next_steps(study, of_study),
+        ("Size", f"tftune size {of_study} --rate R --max-p99 {load.limit_ms:g}ms gives how many carry a load"),
+        *[row for row in measured.rows if row[0] == "Note"],
+        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+    ]
+    return Card(answers=tuple(answers), rows=tuple(rows))
 
 
 def _of(study: StudyResult, name: str, answer: AnswerResult) -> str:
@@ -445,8 +491,10 @@ def where(study: StudyResult) -> str:
 def to_set(study: StudyResult) -> dict[str, RecommendedResult]:
     """Return the answers that there is something to set for, by what they are of."""
     known: dict[str, RecommendedResult] = {}
-    for of, answer in study.answers.items():
-        advice = answer.recommended
+    advices = {of: answer.recommended for of, answer in study.answers.items()}
+    if study.finals is None and study.recommended is not None:  # which load tests have chosen
+        advices[ONE] = study.recommended
+    for of, advice in advices.items():
         is_default = bool(advice.deployment.members) and advice.source == study.default  # an ensemble's has members
         if advice.deployment and not is_default and (of != SEVERAL or advice.deployment.processes > 1):
             known[of] = advice
@@ -468,6 +516,8 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
     if known:
         yield "", f"--format {formats}"
     yield from _titled("Run", runs)
+    if study.objective is Objective.CAPACITY:
+        yield "Check", f"tftune load {of_study}"
     gained = [of for of, each in study.answers.items() if each.recommended.gain and (of == ONE or of in known)]
     yield from _titled("Check", (f"tftune check {of_study}{OPTIONS[of]}" for of in gained))
     yield "More", f"tftune report {of_study} --open"

@@ -144,7 +144,8 @@ def _command(study: StudyResult) -> str:
     words += [f"--execution {workload.execution}"] if workload.execution is not Execution.GRAPH else []
     words += [f"--device {study.device['name']}"] if study.device["name"] != "cpu" else []
     words += [f"--feed {study.device['feed']}"] if study.device.get("feed") == "device" else []
-    words += [f"--objective {study.objective}"] if study.objective in (Objective.LATENCY, Objective.ENERGY) else []
+    asked = (Objective.LATENCY, Objective.ENERGY, Objective.CAPACITY)
+    words += [f"--objective {study.objective}"] if study.objective in asked else []
     words += [f"--rate {workload.rate:g}"] if workload.rate else []
     words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []
     words += [f"--max-memory {limits.memory_bytes // 2**20}MiB"] if limits.memory_bytes is not None else []

@@ -49,6 +49,8 @@ VERDICT_STYLES = {
 def verdicts(study: StudyResult) -> RenderableType:
     """Return the finals: the incumbent against each distinct baseline."""
     final = study.finals
+    if study.objective is Objective.CAPACITY and study.recommended is not None:
+        return Text(f"under load: tftune load {study.study} --stored --details")
     if final is None or study.verdicts is None:
         return Text("no finals yet", style="yellow")
     notes = []

@@ -19,6 +19,7 @@ from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
 from tuner.result import evidence
 from tuner.result.decision import StudyRecommendation, deployment_of, recommend_study
+from tuner.result.load import capacity_advice, load_of
 from tuner.result.study import (
     AT_SAME_LATENCY,
     ONE,
@@ -41,7 +42,6 @@ from tuner.result.study import (
     applied,
 )
 from tuner.result.wording import cores_text
-from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.values import Value
@@ -79,9 +79,11 @@ def describe_study(record: Record) -> StudyResult:
     groups = _finals_verdicts(stored, stored.group_finals)
     same_latency = _finals_verdicts(stored, stored.latency_finals)
     answer = _answer(finals_verdicts, objective, subject.default)
-    shrinkage = None
+    shrinkage, recommended = None, None
     if finals_verdicts is not None:
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
+    elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
+        recommended = capacity_advice(load)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
@@ -98,9 +100,9 @@ def describe_study(record: Record) -> StudyResult:
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
         why_no_energy=stored.get("why_no_energy", str),
-        incumbent=_incumbent(trials, process_sd, record.choices(), subject.catalogue),
+        incumbent=_incumbent(record, stored, trials),
         verdicts=None if answer is None else answer.verdicts,
-        recommended=None if answer is None else answer.recommended,
+        recommended=recommended if answer is None else answer.recommended,
         shrinkage=shrinkage,
         warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, [same_latency, groups]),
         groups=_answer(groups, objective, subject.default),
@@ -125,7 +127,8 @@ def advice_of(study: StudyResult, *, groups: bool | None = False, same_latency: 
         return answer_of(study, groups=groups, same_latency=True).recommended
     groups = several_come_first(study) if groups is None else groups
     knob = study.knobs.get(INSTANCES)
-    if groups and study.groups is None and (knob is None or not knob.active):
+    is_capacity = study.objective is Objective.CAPACITY  # it has one answer, on several processes if they carry more
+    if groups and study.groups is None and not is_capacity and (knob is None or not knob.active):
         raise no_groups(study)
     if study.recommended is None:
         raise no_finals(study.study)
@@ -194,6 +197,11 @@ def describe_line(record: Record) -> StudyLine:
     groups = _finals_verdicts(stored, stored.group_finals)
     verdict: VerdictResult | None = None
     setting: dict[str, Value] | None = None
+    if stored.objective is Objective.CAPACITY and (load := load_of(record)) is not None:
+        advice, others = capacity_advice(load), [each.against_default for each in load.curves[1:]]
+        known = [each for each in others if each is not None and each.speedup is not None]
+        verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
+        setting = _other_values(advice.setting if advice.deployment else {}, subject)
     if finals_verdicts is not None:
         against = finals_verdicts.verdicts.get(subject.default)
         verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
@@ -217,9 +225,12 @@ def describe_line(record: Record) -> StudyLine:
 
 def _changed(verdicts: _FinalsVerdicts, subject: Subject) -> dict[str, Value]:
     """Return what of the recommended setting differs from the default."""
+    return _other_values(verdicts.decision.chosen.setting.to_dict(), subject)
+
+
+def _other_values(setting: Mapping[str, Value], subject: Subject) -> dict[str, Value]:
     default = subject.baselines[subject.default].setting
-    chosen = verdicts.decision.chosen.setting.to_dict()
-    return {name: value for name, value in chosen.items() if default.get(name) != value}
+    return {name: value for name, value in setting.items() if default.get(name) != value}
 
 
 def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> _FinalsVerdicts | None:
@@ -317,12 +328,15 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
     )
 
 
-def _incumbent(
-    trials: Sequence[Trial], process_sd: float, choices: Mapping[str, Sequence[Value]], catalogue: Catalogue
-) -> IncumbentResult | None:
-    """Return the incumbent as the search itself chose it: by the posterior mean."""
-    additive = catalogue.additive(choices)
-    best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd, additive=additive))
+def _incumbent(record: Record, stored: Attributes, trials: Sequence[Trial]) -> IncumbentResult | None:
+    """Return the incumbent as the search itself chose it: by the posterior mean, or for capacity as it has kept it."""
+    process_sd, choices = stored.process_sd, record.choices()
+    if stored.objective is Objective.CAPACITY:
+        chosen = [each.setting for each in stored.promising[:1]]
+        best = next((trial for trial in [*trials, *record.groups()] if trial.setting in chosen), None)
+    else:
+        additive = stored.subject.catalogue.additive(choices)
+        best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd, additive=additive))
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))
 
 

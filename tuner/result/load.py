@@ -8,16 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, structs
 
+from tuner.errors import DamagedStudyError
 from tuner.machine.conditions import Conditions
 from tuner.measure.load import LoadCandidate, LoadRound
-from tuner.model.queueing import Batching, Queue, scale_estimate, service_times
+from tuner.measure.objective import Objective
+from tuner.model.queueing import Batching, Queue, kept_rate, scale_estimate, service_times
 from tuner.quantity import plural
-from tuner.result.study import Applied, VerdictResult, WarningResult, applied
-from tuner.stats.equivalence import verdict_on
+from tuner.result.study import Applied, GainResult, RecommendedResult, VerdictResult, WarningResult, applied
+from tuner.space.deployment import Deployment
+from tuner.stats.equivalence import VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate
-from tuner.stats.tail import samples_needed
+from tuner.stats.tail import LimitStatus, samples_needed
+from tuner.study.record import Record
 from tuner.study.subject import Document, Values
 from tuner.trial.load import Served
 
@@ -94,16 +98,7 @@ class CurveResult(Applied, frozen=True, kw_only=True):
 
         With service times that are `slower` (log), the clock runs slower: C(L; f s) = C(L/f; s) / f.
         """
-        rates, logs = self._curve("p99")
-        limit = math.log(limit_ms) - slower
-        kept = np.flatnonzero(logs <= limit)
-        if not len(kept):
-            return 0.0
-        last = int(kept[-1])
-        rate = float(rates[last])
-        if last + 1 < len(rates):
-            rate = float(np.interp(limit, logs[last : last + 2], rates[last : last + 2]))
-        return rate * math.exp(-slower)
+        return kept_rate(*self._curve("p99"), math.log(limit_ms) - slower) * math.exp(-slower)
 
     def _curve(self, name: str) -> tuple[Array, Array]:
         """Return the rates of the curve, and a quantile (log ms) at them."""
@@ -146,10 +141,12 @@ def curve_results(
     limit_s: float | None,
     margin: float,
     tunes: bool = True,
+    level: float = 0.95,
 ) -> tuple[CurveResult, ...]:
     """Return what complete rounds say of the candidates, the default first.
 
-    With a limit (s), batches are those that carry most within it, if `tunes`; else they are as measured.
+    With a limit (s), batches are those that carry most within it, if `tunes`; else they are as measured. Verdicts on
+    the default are by intervals at this `level`.
     """
     measured = [queue_of(candidate, rounds) for candidate in candidates]
     queues = [queue.tuned(limit_s) if limit_s is not None and tunes else queue for queue in measured]
@@ -157,7 +154,7 @@ def curve_results(
     for candidate, queue, as_measured in zip(candidates, queues, measured, strict=True):
         capacity = None if limit_s is None else _capacity(queue.capacity_estimate(limit_s))
         ratio = None if limit_s is None or queue is queues[0] else _log_ratio(queues[0], queue, limit_s)
-        against = None if ratio is None else VerdictResult.of(verdict_on(ratio, margin=margin))
+        against = None if ratio is None else VerdictResult.of(verdict_on(ratio, level=level, margin=margin))
         results.append(_curve_result(candidate, queue, as_measured, rounds, capacity, against))
     return tuple(results)
 
@@ -239,6 +236,66 @@ def _measured(served: Sequence[Served]) -> list[LoadPoint]:
     return points
 
 
+def stored_load(record: Record, *, limit_s: float | None = None) -> LoadResult | None:
+    """Return what was last measured of a study under load, for that limit (s) if one is given; None where nothing was.
+
+    Raises DamagedStudyError for what cannot be read.
+    """
+    try:
+        results = [each["result"] for each in record.get("loads") or ()]
+        if limit_s is not None:
+            results = [each for each in results if math.isclose(each["limit_ms"] or 0.0, 1000 * limit_s)]
+        return convert(results[-1], LoadResult) if results else None
+    except (ValidationError, KeyError, TypeError) as error:
+        raise DamagedStudyError(record.name, "'loads'", error) from error
+
+
+def load_of(record: Record) -> LoadResult | None:
+    """Return what speaks for a study under load: the last measurement, of a search for capacity that of its limit."""
+    stored = record.attributes()
+    return stored_load(record, limit_s=stored.limits.p99_s if stored.objective is Objective.CAPACITY else None)
+
+
+def carries_most(load: LoadResult) -> CurveResult:
+    """Return the setting that carries most of those that were shown to carry more than the default; else the default.
+
+    Where the default keeps to the limit at no rate, any that does carries more.
+    """
+    default = load.curves[0]
+
+    def rate(curve: CurveResult) -> float:
+        is_more = curve.against_default is None or curve.against_default.code is VerdictCode.BETTER
+        return curve.capacity.rate if curve.capacity is not None and is_more else 0.0
+
+    best = max(load.curves[1:], key=rate, default=default)
+    return best if rate(best) else default
+
+
+def capacity_advice(load: LoadResult) -> RecommendedResult:
+    """Return what a search for capacity recommends: the setting that carries most, with its batches."""
+    default, best = load.curves[0], carries_most(load)
+    rate, verdict = 0.0 if best.capacity is None else best.capacity.rate, best.against_default
+    reason = f"it carries most of {plural(len(load.curves), 'setting')} that were measured under load"
+    if best is default:
+        none = "keeps to the limit at any rate" if rate == 0 else "was shown to carry more by more than the margin"
+        reason = f"keep {default.name}: no setting {none}"
+    gain = None
+    if verdict is not None:
+        gain = GainResult(**structs.asdict(verdict), sessions=1, sessions_disagree=False, closest_s=None)
+    batched = replace(best.deployment, arguments={**best.deployment.arguments, "batch_size": best.max_batch})
+    return RecommendedResult(
+        source=best.name,
+        setting={**best.setting, "batch_size": best.max_batch},
+        **applied(Deployment() if best is default else batched),
+        reason=reason,
+        alike=(),
+        gain=gain,
+        together=gain,
+        sessions=(),
+        limits=LimitStatus.MET if rate else LimitStatus.BROKEN,
+    )
+
+
 # ---- sizing ---------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +319,8 @@ class SizeRow(Struct, frozen=True, kw_only=True):
     rate_each: float | None
     p99_ms: float | None
     is_extrapolated: bool
+    unloaded_ms: float
+    """The p99 where requests hardly meet: no number of copies keeps to a lower limit."""
     cost: float | None
     """Of all copies; null if no cost was given."""
 
@@ -314,5 +373,6 @@ def size_row(
         rate_each=rate_each,
         p99_ms=None if rate_each is None else curve.response_ms(rate_each),
         is_extrapolated=low > measured,
+        unloaded_ms=curve.unloaded_ms,
         cost=None if cost is None or copies is None else copies * cost,
     )

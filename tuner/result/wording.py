@@ -46,6 +46,16 @@ def wording(objective: Objective) -> Wording:
             more_than="to take more than {margin} less energy",
             best="the one with the least energy",
         )
+    if objective is Objective.CAPACITY:
+        return Wording(
+            better="MORE",
+            worse="LESS",
+            quantity="rate within the limit",
+            over="the rate of",
+            is_worse="carries less",
+            more_than="to carry more than {margin} more",
+            best="the one that carries most",
+        )
     return Wording()
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from typing import Literal as OneOf
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
@@ -79,7 +79,11 @@ class Rule(Struct, frozen=True, kw_only=True):
             evidence=evidence,
             advice=advice,
             example=example,
-        )
+        ).priced()
+
+    def priced(self) -> Rule:
+        """Return the rule with what a call costs where it is advised; earlier files do not say."""
+        return structs.replace(self, advice=self.advice.priced(float(self.terms.get(BATCH, 1))))
 
     @property
     def condition(self) -> Condition:
@@ -230,6 +234,11 @@ class RuleSet(Struct, frozen=True, kw_only=True):
                 f"rules have format {document.get('schema')}, this version of tftune reads format {SCHEMA}", _HINT
             )
         try:
-            return msgspec.convert(document, cls)
+            rules = msgspec.convert(document, cls)
         except msgspec.ValidationError as error:
             raise BadInputError(f"the rules are invalid ({error})", _HINT) from error
+        groups = {
+            name: structs.replace(group, rules=tuple(rule.priced() for rule in group.rules))
+            for name, group in rules.groups.items()
+        }
+        return structs.replace(rules, groups=groups)

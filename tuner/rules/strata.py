@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.kind import Kind, SituationKind
@@ -63,6 +63,15 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
     gained: Ratio
     is_advised: bool
     expected: Expected | None = None
+    call: Ratio | None = None
+    """How many times as long a call takes as under the defaults, by the gain and the batch size."""
+
+    def priced(self, factor: float) -> StratumEvidence:
+        """Return the evidence with what a call costs, of a batch `factor` times the workload's own."""
+        gain = self.gained if self.expected is None else self.expected.over_default
+        low, high = (None if end is None else factor / end for end in (gain.high, gain.low))
+        call = Ratio(ratio=factor / gain.ratio, low=low, high=high, n_workloads=gain.n_workloads)
+        return structs.replace(self, call=call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,11 @@ class AdviceByStratum(Struct, frozen=True, kw_only=True):
 
     strata: tuple[StratumEvidence, ...]
     builds: tuple[StratumEvidence, ...]
+
+    def priced(self, factor: float) -> AdviceByStratum:
+        """Return the advice with what a call costs in each, of a batch `factor` times the workload's own."""
+        strata, builds = (tuple(row.priced(factor) for row in rows) for rows in (self.strata, self.builds))
+        return AdviceByStratum(strata=strata, builds=builds)
 
     def row(self, kind: Kind) -> StratumEvidence | None:
         """Return what speaks of a machine and build, a stratum before a build; None where nothing does."""

@@ -260,6 +260,11 @@ class Attributes:
         return self._earlier("latency_finals")
 
     @property
+    def promising(self) -> list[Contender]:
+        """Return what a search for capacity has chosen to be measured under load beside the default."""
+        return self._parsed("promising", lambda data: [Contender.from_dict(each) for each in data]) or []
+
+    @property
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._finals_of("checks")

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.errors import TunerError
+from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.passes import Live, Pass, Passes, PassEstimates, long_ones, whole_steps
 from tuner.space.setting import Setting
@@ -337,6 +338,8 @@ class Evaluator:
         rivals = [other.setting for other in others if runner.trial.is_group or not other.is_group]
         rivals = [setting for setting in rivals if setting in now.settings and setting != runner.trial.setting]
         rivals += [best.setting] if best is not None and best.setting in now.settings else []
+        if self._plan.objective is Objective.CAPACITY:  # what is slower at one batch size may carry more
+            rivals = []
         ahead = max(rivals, key=lambda setting: now.between(setting, reference).mean, default=None)
         return decide(
             now.between(runner.trial.setting, reference),

@@ -83,6 +83,8 @@ class Finals:
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
+        if self.plan.score is not None:  # others measure, and take what there is
+            return self.time.finals_s
         contenders = self._contenders()[:2]
         group = self.history.best_group()
         if group is not None and not self._is_proven(_GROUPS):
@@ -126,7 +128,7 @@ class Finals:
         Once no other setting of several processes is left to try, theirs begin if the best is ahead at all: nothing
         that the search still measures is expected to take their place, so these rounds have to be held anyway.
         """
-        if not self._holds_two():
+        if self.plan.score is not None or not self._holds_two():
             return
         best, group = self.history.incumbent(), self.history.best_group()
         begun: dict[str, Sequence[Contender]] = {}
@@ -153,6 +155,8 @@ class Finals:
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
         key = _GROUPS if trial.is_group else _ONE
+        if self.plan.score is not None:
+            return False
         return key not in self.tests and self._is_far(log_ratio) and self._holds_two()
 
     def _holds_two(self) -> bool:
@@ -195,6 +199,10 @@ class Finals:
 
     def hold(self) -> None:
         """Hold rounds until every comparison is decided, and well known, or the time is used up."""
+        if self.plan.score is not None:
+            if self.history.incumbent() is None:
+                raise self._nothing_to_hold()
+            return
         contenders: dict[str, Sequence[Contender]] = {}
         # Steps of large batches in several processes take seconds: few rounds of them decide nothing. Of a study that
         # was asked about several in another run, and is not in this one, none are held.

@@ -12,7 +12,7 @@ from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.record import Record
 from tuner.study.surrogate import posterior_means
-from tuner.study.trials import Trial, estimated
+from tuner.study.trials import Score, Trial, estimated
 
 
 def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
@@ -50,9 +50,11 @@ def tied(
 class History:
     """The finished trials of a study, and what they say together."""
 
-    def __init__(self, record: Record, space: Space) -> None:
+    def __init__(self, record: Record, space: Space, score: Score = list) -> None:
+        """`score` is what the best is chosen by: by itself it is what the trials have measured."""
         self._record = record
         self._space = space
+        self._score = score
         self._posterior_means: tuple[tuple[int, float], dict[Setting, float]] | None = None
         self.trials: list[Trial] = []
         self.groups: list[Trial] = []
@@ -82,7 +84,10 @@ class History:
             self._posterior_means = (
                 knowledge,
                 posterior_means(
-                    self.trials, self._space.choices(), process_sd=knowledge[1], additive=self._space.additive()
+                    self._score(self.trials),
+                    self._space.choices(),
+                    process_sd=knowledge[1],
+                    additive=self._space.additive(),
                 ),
             )
         return self._posterior_means[1]
@@ -90,7 +95,7 @@ class History:
     def predictions(self, settings: Sequence[Setting]) -> dict[Setting, float]:
         """Return the posterior mean (log-ratio) of settings of the space's knobs; none before anything was measured."""
         return posterior_means(
-            self.trials,
+            self._score(self.trials),
             self._space.choices(),
             process_sd=self.noise().process_sd,
             additive=self._space.additive(),
@@ -140,4 +145,4 @@ class History:
 
     def incumbent(self) -> Trial | None:
         """Return the best trial of the space so far."""
-        return incumbent(self.trials, self.posterior_means())
+        return incumbent(self._score(self.trials), self.posterior_means())

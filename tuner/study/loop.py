@@ -68,7 +68,7 @@ class Search:
         self._plan = plan
         self._budget = budget
         self._events = events
-        self._history = History(record, space)
+        self._history = History(record, space, plan.score or list)
         self._evaluator = Evaluator(
             space,
             launcher,

@@ -10,6 +10,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.stats.equivalence import MARGIN
 from tuner.study.race import RacePlan
+from tuner.study.trials import Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Plan:
     expected to gain less than `min_gain` (log-ratio). If its space is of one process, `n_groups` settings of several
     are tried after that. With `same_latency` the fastest setting whose call takes no longer than the default's has
     finals of its own, where a call of the fastest of all takes much longer.
+    are tried after that. With a `score`, that is what settings are chosen by, and no finals follow: what is chosen is
+    measured in another way, which has the time of the finals.
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
@@ -61,3 +64,4 @@ class Plan:
     min_gain: float = 0.001
     n_groups: int = 0
     same_latency: bool = False
+    score: Score | None = None

@@ -34,7 +34,7 @@ from tuner.study.attributes import Attributes
 from tuner.study.lattice import Encoding, Indices, Lattice, thinned
 from tuner.study.record import distributions, pending_of, trials_of
 from tuner.study.surrogate import PriorMean, fit, fit_with_pending
-from tuner.study.trials import Trial
+from tuner.study.trials import Score, Trial
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
@@ -74,6 +74,7 @@ class LatticeSampler(BaseSampler):
         initial_design: Sequence[Setting] = (),
         prior_mean: PriorMean | None = None,
         memory_ends_batches: bool = False,
+        score: Score = list,
     ) -> None:
         """`initial_design` are settings of the space to try before the model has a say.
 
@@ -81,6 +82,8 @@ class LatticeSampler(BaseSampler):
         whose memory nobody else has a part of.
 
         `prior_mean` is what a model of the machine expects; the trials say how much it is believed.
+
+        `score` gives the trials the log-ratios of what is to be improved.
         """
         self._space = space
         self._initial_design = distinct(initial_design)
@@ -89,6 +92,7 @@ class LatticeSampler(BaseSampler):
         self._encoding = Encoding(space.choices(), additive=space.additive())
         self.prior_mean = prior_mean
         self._memory_ends_batches = memory_ends_batches
+        self._score = score
         self._lattice: Lattice | None = None
         self._points_threads: Sequence[Setting] | None = None
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None
@@ -168,13 +172,14 @@ class LatticeSampler(BaseSampler):
             few = np.intersect1d(left, thinned(len(points)))
             left = few if len(few) else left
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self.prior_mean)
+        scored = self._score(trials)
+        posterior = fit_with_pending(scored, pending, self._encoding, process_sd, prior_mean=self.prior_mean)
         beside = left[apart[left]] if apart[left].any() else np.flatnonzero(apart)
-        if posterior is None:
-            return Proposal(setting=points[beside[rng.integers(len(beside))]], expected_gain=math.inf)
-        allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
-        mean = self._mean(posterior, allowed) if allowed else np.array([])
         excesses = self._limit_models(trials)
+        if posterior is None and not excesses:
+            return Proposal(setting=points[beside[rng.integers(len(beside))]], expected_gain=math.inf)
+        allowed = [t.setting for t in scored if t.estimate is not None and t.eligible and not t.over_limit]
+        mean = self._mean(posterior, allowed) if posterior and allowed else np.array([])
 
         def score(numbers: Indices) -> Scored:
             Z = lattice.encode(numbers)
@@ -182,7 +187,7 @@ class LatticeSampler(BaseSampler):
             feasibility = _feasibility(excesses, Z)
             # Where nothing keeps to the limits yet, find what does.
             gain = feasibility
-            if len(mean):
+            if posterior and len(mean):
                 trend = self.prior_mean(settings) if self.prior_mean else 0.0
                 gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), trend)
             seconds = np.array([max(cost_s(s), _MIN_COST_S) for s in settings]) if cost_s else 1.0

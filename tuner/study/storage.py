@@ -160,12 +160,17 @@ def _inspector(url: str) -> Iterator[sqlalchemy.Inspector]:
         raise cannot_open(url, error) from error
 
 
-def find_in(url: str, study_name: str) -> Record:
-    """Return a study of a storage by its name, as `find` does; raises BadInputError where there is none."""
+def storage_with(url: str, study_name: str) -> optuna.storages.BaseStorage:
+    """Open the storage that a study is looked for in; raises BadInputError where there is none."""
     storage = open_storage(url, create=False)
     if storage is None:
         raise no_study(study_name, url)
-    return find(storage, study_name)
+    return storage
+
+
+def find_in(url: str, study_name: str) -> Record:
+    """Return a study of a storage by its name, as `find` does; raises BadInputError where there is none."""
+    return find(storage_with(url, study_name), study_name)
 
 
 def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -168,6 +168,10 @@ class Trial:
         The workload overrides its variables, or computes something else under it. Any other failure may be temporary.
         """
         return self.status is Status.UNAPPLIED or (self.status is Status.INVALID and self.deviation is not None)
+
+
+Score = Callable[[Sequence[Trial]], list[Trial]]
+"""Returns trials with other log-ratios: those of what a search wants more of, if it is not what they measure."""
 
 
 def estimated(trials: Sequence[Trial], now: PassEstimates, reference: Setting) -> list[Trial]:
