@@ -108,7 +108,9 @@ class ScriptedProcess:
         )
         n_steps = max(1, math.ceil(duration_s / step_s))
         start_s, host.clock_s = host.clock_s, host.clock_s + n_steps * step_s
-        return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * min(n_steps, 400))
+        # The steps of several processes overlap: that of each lasts as many times as long.
+        own_s = step_s * int(self._setting.to_dict().get("instances", 1))
+        return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(own_s,) * min(n_steps, 400))
 
     def pause(self) -> None:
         """Nothing runs in between."""

@@ -27,7 +27,7 @@ from tuner.report import verdicts
 from tuner.report.progress import SearchShown
 from tuner.result.decision import of_setting, pooled_result
 from tuner.result.document import describe_line, describe_study
-from tuner.result.study import StudyResult
+from tuner.result.study import ONE, StudyResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, VerdictCode
@@ -278,8 +278,8 @@ def held(
     happened: list[str] = []
     remaining = list(outcomes)
 
-    def check(*_: object, groups: bool) -> None:
-        assert not groups
+    def check(*_: object, of: str) -> None:
+        assert of == ONE
         happened.append("check")
         outcome = remaining.pop(0)
         if outcome is not None:

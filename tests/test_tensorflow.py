@@ -319,6 +319,21 @@ def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple
     assert again["groups"] == document["groups"]  # what was not asked again stays as it was
 
 
+@pytest.mark.alone
+def test_a_gain_of_large_batches_has_an_answer_at_the_latency_of_the_default_beside_it(tmp_path: Path) -> None:
+    """A call of 512 items takes many times as long as one of 8, however many more it does a second."""
+    words = ["--batch-size", "8,512", "--no-instances", "--time-budget", "100s", "--json"]
+    code, out, err = finished(tftune("search", "lenet5", *words, cwd=tmp_path))
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["recommended"]["latency"]["low"] > 1.25
+    answer = document["same_latency"]
+    assert (answer is None) != (document["why_no_same_latency"] is None)
+    if answer is not None and answer["recommended"]["gain"] is not None:
+        assert answer["recommended"]["latency"]["low"] <= 1
+        assert answer["finals"]["incumbent"]["batch_size"] == 8
+
+
 def begin(cwd: Path, workload: str, *more: str) -> tuple[subprocess.Popen[str], set[int]]:
     """Start a search and wait until its first trial is in the storage; return it and its living descendants."""
     process = tftune("search", workload, "--storage", "sqlite:///t.db", *more, cwd=cwd)

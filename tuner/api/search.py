@@ -22,7 +22,7 @@ def search(
     time_budget: str | float | None = None,
     trials: int | None = None,
     space: str | Path | None = None,
-    objective: str = "throughput",
+    objective: str | None = None,
     batch_size: int | Sequence[int] | None = None,
     pins: Mapping[str, Value] | None = None,
     max_p99_ms: float | str | None = None,
@@ -51,6 +51,8 @@ def search(
     for 2 %), or text such as `"2%"`; the limits are numbers in the unit of their name, or text such as `"50ms"`. With
     `predict` a model of the machine says where to begin (None: in searches of ten minutes and more, and on
     8 cores and more).
+    Without an `objective` it is throughput, and where a call of the fastest takes much longer than the default's, the
+    fastest that keeps that latency is looked for, too.
     With `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
 
     Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured, or a further session

@@ -11,13 +11,14 @@ from tuner.api.options import storage_text
 from tuner.api.shown import Shown
 from tuner.errors import DamagedStudyError, unknown_name
 from tuner.measure.objective import Objective
+from tuner.measure.recommendation import MUCH_LONGER
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.emit import SERVING, Format
 from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.result.load import LoadResult, load_of
-from tuner.result.study import StudyLine, StudyResult
-from tuner.result.wording import pointer
+from tuner.result.study import ONE, StudyLine, StudyResult
+from tuner.result.wording import pointer, same_latency_pointer
 from tuner.space.deployment import Deployment
 from tuner.study.record import Record
 from tuner.study.storage import find_in, open_storage, storage_errors
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REPORT_FORMATS = ("html", "md")
-_OF_SEVERAL = ("sh", "compose", "k8s", "systemd")
+_OF_OTHERS = ("sh", "compose", "k8s", "systemd")
 _PAGE_SNIPPETS = ("sh", "docker", "compose", "k8s", "tfserving", "systemd", "python")
 
 
@@ -78,23 +79,40 @@ class Study(Shown):
         """
         return pointer(self.result, command, self._handle, self._storage)
 
-    def deployment(self, *, instances: bool | None = None) -> Deployment:
+    def shorter_with_same_latency(self, *, instances: bool | None = None) -> str | None:
+        """Return what was proven at the default's latency, and how to get it, if calls take much longer otherwise."""
+        price = advice_of(self.result, groups=instances).latency
+        is_long = price is not None and price.low > MUCH_LONGER
+        return same_latency_pointer(self.result, self._handle, self._storage) if is_long else None
+
+    def deployment(self, *, instances: bool | None = None, same_latency: bool = False) -> Deployment:
         """Return what to set: `env`, the variables, and what else there is to do, such as `cpus` and `arguments`.
 
         With `instances` that is what is best if several processes may run, without it what is best of one process. With
-        None it is the first of the two that sets anything. Raises BadInputError without finals.
+        None it is the first of the two that sets anything. With `same_latency` it is the fastest whose call takes no
+        longer than the default's. Raises BadInputError without finals.
         """
-        return studycard.deployment_of(self.result, advice_of(self.result, groups=instances))
+        advice = advice_of(self.result, groups=instances, same_latency=same_latency)
+        return studycard.deployment_of(self.result, advice)
 
-    def emit(self, format: str = "sh", *, instances: bool | None = None, model: str | None = None) -> str:
+    def emit(
+        self,
+        format: str = "sh",
+        *,
+        instances: bool | None = None,
+        same_latency: bool = False,
+        model: str | None = None,
+    ) -> str:
         """Return a snippet that applies the recommendation, in a format of `tftune emit`.
 
-        `instances` is as in `deployment`. Of an ensemble, `model` names the one that the snippet is for.
+        `instances` and `same_latency` are as in `deployment`. Of an ensemble, `model` names the one that the snippet is
+        for.
         """
         if format not in list(Format):
             raise unknown_name("format", format, list(Format))
-        advice = advice_of(self.result, groups=instances)
-        better = "" if advice.deployment.processes > 1 else self.better_with_instances() or ""
+        advice = advice_of(self.result, groups=instances, same_latency=same_latency)
+        is_best = same_latency or advice.deployment.processes > 1
+        better = "" if is_best else self.better_with_instances() or ""
         return studycard.snippet(self.result, advice, Format(format), model=model, better=better, load=self._load)
 
     def report(self, format: str = "html") -> str:
@@ -118,16 +136,15 @@ class Study(Shown):
         return frame.trials([self.result])
 
     def _snippets(self, formats: Sequence[str]) -> dict[str, str]:
-        """Return what applies the answers, by format; those of several processes where they say so."""
+        """Return what applies the answers, by format; beside that on one process they are named."""
+        study = self.result
         snippets: dict[str, str] = {}
-        study, advice = self.result, self.result.recommended
-        if advice is not None and advice.deployment and not advice.deployment.members:
-            fitting = [name for name in formats if name not in SERVING or study.framework.server_flags]
-            snippets = {name: studycard.snippet(study, advice, Format(name), load=self._load) for name in fitting}
-        several = None if study.groups is None else study.groups.recommended
-        if several is not None and several.deployment.processes > 1:
-            of_several = {f"{name}, several processes": Format(name) for name in formats if name in _OF_SEVERAL}
-            snippets |= {title: studycard.snippet(study, several, format_) for title, format_ in of_several.items()}
+        for of, advice in studycard.to_set(study).items():
+            own = formats if of == ONE else [name for name in formats if name in _OF_OTHERS]
+            for name in [] if advice.deployment.members else own:
+                if name not in SERVING or study.framework.server_flags:
+                    title, load = (name, self._load) if of == ONE else (f"{name}, {of}", None)
+                    snippets[title] = studycard.snippet(study, advice, Format(name), load=load)
         return snippets
 
 

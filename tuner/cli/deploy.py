@@ -24,6 +24,7 @@ EMIT_EPILOG = examples(
     'eval "$(tftune emit)"',
     "tftune emit last --format k8s",
     "tftune emit last --instances",
+    "tftune emit last --same-latency",
 )
 
 
@@ -62,6 +63,7 @@ def emit(
             show_default=False,
         ),
     ] = None,
+    same_latency: options.SameLatency = False,
     model: Annotated[str | None, other("--model NAME", "Of an ensemble, the model that the snippet is for.")] = None,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
@@ -76,13 +78,15 @@ def emit(
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     loaded = load_study(study, storage)
-    deployment = loaded.deployment(instances=instances)
+    deployment = loaded.deployment(instances=instances, same_latency=same_latency)
     n = deployment.processes
-    sys.stdout.write(loaded.emit(format_, instances=instances, model=model))
-    _point(None if n > 1 else loaded.better_with_instances())
+    sys.stdout.write(loaded.emit(format_, instances=instances, same_latency=same_latency, model=model))
+    _point(None if same_latency or n > 1 else loaded.better_with_instances())
     notes = program.left_out(deployment) if format_ == Format.SH else []  # which is for this shell
-    if instances is None and several_come_first(loaded.result):
+    if instances is None and not same_latency and several_come_first(loaded.result):
         notes.append(f"this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults")
+    shorter = None if same_latency else loaded.shorter_with_same_latency(instances=instances)
+    notes += [] if shorter is None else [shorter]
     for note in notes:
         sys.stderr.write(f"tftune: {note}\n")
 
@@ -109,6 +113,7 @@ def run(
     instances: Annotated[
         bool, other("--instances", "What is best if several processes may run, instead of the best of one process.")
     ] = False,
+    same_latency: options.SameLatency = False,
     keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
@@ -128,7 +133,7 @@ def run(
     if study.endswith(".json"):
         deployment = _read(Path(study))
     else:
-        deployment, better = _of_study(study, storage, groups=instances)
+        deployment, better = _of_study(study, storage, groups=instances, same_latency=same_latency)
     own, moved = program.placed(deployment)
     group = program.copies(own, command)
     if re.match(r"\w+=", command[0]):
@@ -148,19 +153,20 @@ def _point(better: str | None) -> None:
         sys.stderr.write(f"tftune: this is not the best that is known: {better}\n")
 
 
-def _of_study(study: str, storage: str, *, groups: bool) -> tuple[Deployment, str | None]:
+def _of_study(study: str, storage: str, *, groups: bool, same_latency: bool) -> tuple[Deployment, str | None]:
     """Return what a study recommends, and what is better than that if something is; raises BadInputError."""
     from tuner.deploy import remembered
 
-    place = remembered.of_study(study, storage, groups=groups)
+    place = remembered.of_study(study, storage, groups=groups, same_latency=same_latency)
     known = None if place is None else place.recall()
     if known is not None:
         return known
     from tuner.api.study import load_study
 
     loaded = load_study(study, storage)
-    deployment = loaded.deployment(instances=groups)
-    better = None if groups else loaded.better_with_instances("run")
+    instances = None if same_latency and not groups else groups  # both are refused
+    deployment = loaded.deployment(instances=instances, same_latency=same_latency)
+    better = None if groups or same_latency else loaded.better_with_instances("run")
     if place is not None:
         place.remember(deployment, better)
     return deployment, better

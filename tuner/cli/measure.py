@@ -41,6 +41,7 @@ CHECK_EPILOG = examples(
     "tftune check last",
     "tftune check resnet50 --time-budget 5m --json",
     "tftune check last --instances",
+    "tftune check last --same-latency",
     'tftune check last --fail-on-undecided --summary "$GITHUB_STEP_SUMMARY"',
 )
 NOISE_EPILOG = examples(
@@ -106,6 +107,7 @@ def compare(
         "Check the answer on several processes, or that on one (default: the first that sets anything).",
         show_default=False,
     ),
+    same_latency=options.OF_SAME_LATENCY,
     margin=setting(
         "--margin PERCENT",
         "Smallest difference that matters, in percent (default: the study's own).",

@@ -165,6 +165,10 @@ Machine = Annotated[
     of_studies("--machine ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
 Workloads = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
+OF_SAME_LATENCY = other(
+    "--same-latency", "The fastest whose call takes no longer than the default's, where the study has one."
+)
+SameLatency = Annotated[bool, OF_SAME_LATENCY]
 Out = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
 Summary = Annotated[
     Path | None,
@@ -256,7 +260,8 @@ _SHARED: Mapping[str, Any] = {
     ),
     "objective": setting(
         "--objective throughput|latency|energy|capacity",
-        "What to optimise: items per second, the time of a step, or the energy of an item.",
+        "Items per second, step time, energy, or requests within --max-p99 (default: throughput, searched at equal "
+        "latency too).",
     ),
     "numerics": setting(
         "--numerics keep|may-change",

@@ -49,8 +49,8 @@ class Remembered:
             own.replace(self.file)
 
 
-def of_study(study: str, storage_url: str, *, groups: bool) -> Remembered | None:
-    """Return the place for what a study recommends, of `groups` if several processes may run.
+def of_study(study: str, storage_url: str, *, groups: bool, same_latency: bool = False) -> Remembered | None:
+    """Return the place for what a study recommends, of `groups` if several processes may run, or at the `same_latency`.
 
     None for storages that are no files, and for files that are not there.
     """
@@ -65,5 +65,5 @@ def of_study(study: str, storage_url: str, *, groups: bool) -> Remembered | None
         folder = cache_dir() / "deployments"
     except BadInputError:  # there is no home: a program can start all the same
         return None
-    name = digest([__version__, _FORM, str(path), study, groups])
+    name = digest([__version__, _FORM, str(path), study, groups, same_latency])
     return Remembered(file=folder / f"{name}.json", state=[status.st_ino, status.st_size, status.st_mtime_ns])

@@ -27,7 +27,7 @@ from tuner.measure.objective import OF_MODELS, Objective
 from tuner.result import evidence
 from tuner.result.comparison import CheckResult, NothingToCheck
 from tuner.result.decision import closest_s, of_setting, pooled_result, pooled_sessions
-from tuner.result.document import describe_study, no_finals, no_groups, several_come_first
+from tuner.result.document import answer_of, describe_study
 from tuner.result.wording import pointer
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
@@ -45,7 +45,7 @@ from tuner.workload.spec import WorkloadSpec
 
 @storage_errors()
 def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult | NothingToCheck:
-    """Measure a study's recommendation against the default, on this machine as it is now; that on several if asked.
+    """Measure a study's recommendation against the default, on this machine as it is now; another answer if asked.
 
     The margin is that of the study's own finals, if no other is given.
 
@@ -62,19 +62,13 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
             f"study {record.name} is of what settings carry within a limit, and a check measures no load",
             f"measure it again with: tftune load {record.name}",
         )
-    held = described.finals
-    groups = several_come_first(described) if request.instances is None else request.instances
-    if groups:
-        if described.groups is None:
-            raise no_groups(described)
-        held = described.groups.finals
-    if held is None:
-        raise no_finals(record.name)
+    answer = answer_of(described, groups=request.instances, same_latency=request.same_latency)
+    held = answer.finals
     advice = held.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
-        better = None if groups else pointer(described, "check", record.name, request.storage)
-        verdicts = (described.groups.verdicts if described.groups else {}) if groups else described.verdicts or {}
-        against = verdicts.get(described.default)
+        is_of_one = held is described.finals
+        better = pointer(described, "check", record.name, request.storage) if is_of_one else None
+        against = answer.verdicts.get(described.default)
         is_undecided = against is not None and against.code is VerdictCode.UNDECIDED
         return nothing_to_check(record.name, better=better, is_undecided=is_undecided)
     default = Setting.of(described.baselines[described.default].setting)
@@ -101,7 +95,8 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
         record.add("checks", comparison.to_dict())
         record.put("updated", now())
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
-    study_sessions = of_setting(record.attributes(), recommended)
+    is_own = answer is described.same_latency
+    study_sessions = of_setting(record.attributes(), recommended, same_latency=is_own)
     pooled = pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
     return check_result(
         record.name, comparison, pooled, limit_statuses=limit_statuses, closest_s=closest_s(study_sessions)

@@ -33,7 +33,7 @@ from tuner.measure.warning import condition_warnings
 from tuner.quantity import MILLISECONDS
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
-from tuner.result.study import StudyResult, WarningResult
+from tuner.result.study import ONE, SEVERAL, StudyResult, WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.study.record import Record, now
@@ -44,7 +44,6 @@ from tuner.trial.outcome import RUN_IT
 from tuner.workload.pyfile import INFERENCE
 
 MIN_ROUNDS = 2
-ONE, SEVERAL = "one process", "several processes"
 _MAX_BATCH = 4096
 _USUAL_BATCH = 8
 

@@ -33,7 +33,7 @@ from tuner.space.groups import parse_sizes
 from tuner.space.spacefile import SpaceFile
 from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads
-from tuner.workload.pyfile import INFERENCE
+from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
@@ -58,6 +58,8 @@ class ParsedRequest:
     pins: dict[str, str]
     batch_sizes: list[int] | None
     objective: Objective
+    same_latency: bool
+    """Whether the fastest setting whose call takes no longer than the default's is looked for, too."""
     python: Path
     is_python_known: bool
     """Whether it is the interpreter of the workload for certain: of most commands only `--python` tells."""
@@ -103,13 +105,15 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         )
     if request.numerics not in NUMERICS:
         raise unknown_name("word for --numerics", request.numerics, NUMERICS)
+    objective = _objective(request, workload, device)
     named_python = _own_interpreter(workload) if request.python is None else request.python
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=deadline_s,
         # Where nothing is said of it, writing a model has more time than a trial: it is done once.
         export_deadline_s=_EXPORT_S if request.trial_timeout == TRIAL_TIMEOUT else deadline_s,
-        objective=_objective(request, workload, device),
+        objective=objective,
+        same_latency=request.objective is None and objective is Objective.THROUGHPUT and workload.mode != TRAINING,
         limits=_limits(request, workload, device),
         machine=machine,
         device=device,
@@ -240,7 +244,7 @@ def _check_energy(option: str, device: Device) -> None:
 
 
 def _objective(request: SearchRequest, workload: Workload, device: Device) -> Objective:
-    text = request.objective
+    text = request.objective or Objective.THROUGHPUT.value
     if text not in OF_MODELS:
         raise unknown_name("objective", text, OF_MODELS)
     if text == Objective.ENERGY:

@@ -33,7 +33,8 @@ class SearchRequest:
     seed: int = 0
     space: str | None = None
     """None for that of the device."""
-    objective: str = "throughput"
+    objective: str | None = None
+    """None for throughput; a search then looks for the fastest setting at the default's latency, too."""
     batch_size: str | None = None
     pins: Sequence[str] = ()
     python: str | None = None
@@ -83,10 +84,11 @@ class StudyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest(StudyRequest):
-    """The options of a check of a study's answer on one process, or of that on several `instances`."""
+    """The options of a check of a study's answer: on one process, on several `instances`, or at the `same_latency`."""
 
     instances: bool | None = None
     """None for the first of the two that sets anything."""
+    same_latency: bool = False
     margin: float | None = None
     """None for that of the study's own finals."""
 

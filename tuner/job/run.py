@@ -15,7 +15,7 @@ from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, feasible, prepare
-from tuner.job.load import ONE, SEVERAL, load_study
+from tuner.job.load import load_study
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.prior import kind_of, prior_of
@@ -31,6 +31,7 @@ from tuner.model.graph import Features
 from tuner.model.prediction import PredictedRatio
 from tuner.quantity import rate_text
 from tuner.result.model import search_line
+from tuner.result.study import ONE, SEVERAL
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction
@@ -136,7 +137,9 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
                     finals_launcher=fresh,
                     fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
-                    plan=replace(_plan(job, fresh, margin=request.margin), score=score),
+                    plan=replace(
+                        _plan(job, fresh, margin=request.margin, same_latency=checked.same_latency), score=score
+                    ),
                     budget=checked.budget,
                     events=listener,
                     seed=request.seed,
@@ -212,7 +215,7 @@ def _choose(record: Record, job: Job, score: CapacityScore, left_s: float, event
     events.notice(f"under load next: {', '.join([job.space.default, *simulated])}")
 
 
-def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float) -> Plan:
+def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float, same_latency: bool) -> Plan:
     """Return how a job is measured, whose fresh processes come from a launcher."""
     usual, of_model = EvaluatorPlan(), isinstance(launcher, FreshLauncher)
     parallel = parallel_starts(job.machine)
@@ -235,6 +238,7 @@ def _plan(job: Job, launcher: FreshLauncher | CommandLauncher, *, margin: float)
         finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
         margin=margin,
         n_groups=_N_GROUPS,
+        same_latency=same_latency,
     )
 
 

@@ -15,6 +15,7 @@ from tuner.measure.budget import parse_duration
 from tuner.measure.objective import Objective
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
+from tuner.result.study import AT_SAME_LATENCY, SEVERAL
 from tuner.study.record import Record
 
 DEFAULT_EVERY = "2h"
@@ -78,8 +79,8 @@ def run_sessions(
         events.session_waits(number, sessions.n, record.name, left_s)
         try:
             time.sleep(left_s)
-            for groups in answers:
-                check_again(record.name, request, events, groups=groups)
+            for of in answers:
+                check_again(record.name, request, events, of=of)
         except KeyboardInterrupt:
             return SessionsResult(record=record, interrupted=True, failed=failed)
         except TunerError as error:
@@ -90,18 +91,18 @@ def run_sessions(
     return SessionsResult(record=record, interrupted=False, failed=failed)
 
 
-def _to_check(record: Record) -> list[bool]:
-    """Return which answers are something else than the default: False that on one process, True that on several."""
+def _to_check(record: Record) -> list[str]:
+    """Return which answers are something else than the default."""
     study = describe_study(record)
-    answers = {False: study.finals, True: None if study.groups is None else study.groups.finals}
-    return [groups for groups, held in answers.items() if held is not None and held.advice.source != study.default]
+    return [of for of, answer in study.answers.items() if answer.finals.advice.source != study.default]
 
 
-def check_again(study: str, request: SearchRequest, events: SearchEvents, *, groups: bool) -> None:
+def check_again(study: str, request: SearchRequest, events: SearchEvents, *, of: str) -> None:
     """Add a session with one of the study's answers."""
     check = CheckRequest(
         study=study,
-        instances=groups,
+        instances=None if of == AT_SAME_LATENCY else of == SEVERAL,
+        same_latency=of == AT_SAME_LATENCY,
         python=request.python,
         storage=request.storage,
         margin=request.margin,

@@ -286,6 +286,7 @@ def search_request(case: Case, request: SuiteRequest) -> SearchRequest:
         storage=request.storage,
         trial_timeout=request.trial_timeout,
         space=request.space,
+        objective=Objective.THROUGHPUT.value,  # alone
         # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
         instances=False,
         predict=False,

@@ -8,6 +8,8 @@ Of the time of a search
 Of the time of finals
     the default     `PRIMARY` of it is the comparison's with the default alone, unless that is decided before; of the
                     finals of several processes all of it
+    same latency    `LATENCY` of what is left once the others are decided, or `PRIMARY` of the time is over; all of
+                    it where two rounds need more
     rivals          the rest, and what is left once nothing is open
     narrowing       what is decided is made narrower once `NARROWING` of it is over
 Of the time of a comparison of frameworks
@@ -21,7 +23,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.errors import BadInputError
 
@@ -31,9 +33,12 @@ OVERRUN, OVERRUN_S = 0.25, 45.0
 FINALS = 0.5
 GROUP_FINALS = 0.33
 """What of a budget those of several processes take about, as they come before others of one."""
+LATENCY_FINALS = 0.12
+"""What of a budget those at the latency of the default take about."""
 PRIMARY, GROUP_PRIMARY = 0.5, 1.0
 PRIMARY_ROUNDS = 0.8
 """What of the time of finals the rounds of those that are compared with the default take about."""
+LATENCY = 0.5
 NARROWING = 0.5
 SEARCHES = 0.2
 LEAST_FINALS, MOST_FINALS = 0.25, 0.55
@@ -84,6 +89,10 @@ class Countdown:
     def finals_s(self) -> float:
         """Return the most time that the finals of a search have."""
         return share_s(self.total_s, FINALS)
+
+    def part(self, share: float) -> Countdown:
+        """Return the same clock, which ends once a share of what is left is over."""
+        return self if self.total_s is None else replace(self, total_s=self.elapsed_s() + share * self.left_s())
 
     def is_overrun_by(self, needed_s: float) -> bool:
         """Return whether what takes so long (s) would overrun the budget of a search by more than it may."""

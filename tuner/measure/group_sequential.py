@@ -153,12 +153,12 @@ class SequentialTest:
         """Return the level of the interval of each that was looked at, by the first name of the rival."""
         return {name: comparison.level for name, comparison in self.pairwise.items() if comparison.level is not None}
 
-    def estimates(self) -> FinalsEstimates:
-        """Return the rates so far, and what is asked of claims about them."""
+    def estimates(self, objective: Objective | None = None) -> FinalsEstimates:
+        """Return the rates so far, by another objective if that is given, and what is asked of claims about them."""
         return FinalsEstimates.of_rounds(
             self.rounds,
             self.contenders,
-            self.objective,
+            objective or self.objective,
             incumbent=self.contenders[0].names[0],
             levels=self.levels,
             margin=self.margin,
@@ -208,6 +208,11 @@ class SequentialTest:
         """Open the comparison with each of the rivals, unless it was begun before."""
         for rival in rivals:
             self.pairwise.setdefault(rival.names[0], PairwiseTest(rival=rival.names[0]))
+
+    @property
+    def is_primary_open(self) -> bool:
+        """Return whether another round could still change the verdict on the default."""
+        return not self.end_reason and self._primary.is_open
 
     @property
     def is_open(self) -> bool:
@@ -372,16 +377,17 @@ def hold_rounds(
     after_round: Callable[[], None] = lambda: None,
     *,
     n_rounds: int | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Hold rounds for all tests together until each has ended; `after_round` is called after each round.
 
-    `n_rounds` are held at most: what is open then can go on in another call.
+    `n_rounds` are held at most, and none once `until` says so: what is open then can go on in another call.
     """
     n_before = len(common.held)
     common.left_at_start_s = common.time.left_s()
     for test in tests:
         test.begin()
-    while n_rounds is None or len(common.held) < n_before + n_rounds:
+    while (n_rounds is None or len(common.held) < n_before + n_rounds) and not until():
         open_tests = [test for test in tests if not test.end_reason]
         if not open_tests:
             break

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.measure import rates
 from tuner.measure.objective import Objective, rounding
-from tuner.measure.rounds import GROUP, INCUMBENT, SAME_BATCH, Contender, Round
+from tuner.measure.rounds import GROUP, INCUMBENT, SAME_BATCH, SAME_LATENCY, Contender, Round
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
@@ -18,6 +18,8 @@ from tuner.stats.estimate import Array, Estimate, paired
 from tuner.stats.moderation import Prior
 from tuner.stats.noise import Noise, log_ratio_of_rounds
 
+MUCH_LONGER = 1.25
+"""Times as long takes a call that its user may not want, so that one at the default's latency is looked for, too."""
 _MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
 
@@ -192,7 +194,7 @@ def _mean(estimate: Estimate | None) -> float:
 
 def _name(contender: Contender, default: str) -> str:
     """Return the name that a contender is spoken of by."""
-    for preferred in (default, default + SAME_BATCH, INCUMBENT, GROUP):
+    for preferred in (default, default + SAME_BATCH, INCUMBENT, GROUP, SAME_LATENCY):
         if preferred in contender.names:
             return preferred
     return contender.names[0]

@@ -38,6 +38,8 @@ GROUP = "several-processes"
 """The best setting of several processes, where the search is of one."""
 ONE_PROCESS = "one-process"
 """The incumbent of that search, as a rival of several processes."""
+SAME_LATENCY = "same-latency"
+"""The fastest setting of a search whose call takes no longer than the default's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tuner.measure.objective import Objective
 from tuner.report.rules import SHOWN_BASELINES
-from tuner.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
+from tuner.result.study import ONE, AnswerResult, StudyResult, TrialResult, VerdictResult
 from tuner.rules.proof import HeldOut, HeldOutStudy
 from tuner.rules.recipe import THREADS
 from tuner.rules.rule import RuleSet
@@ -45,9 +45,9 @@ MAX_CELLS = 14  # values of a knob that a surface has room for
 
 def finals(study: StudyResult) -> str | None:
     """Return a forest plot of the finals: each comparison with its interval, and the margin as a band."""
-    rows = [*_comparisons(study.finals, study.verdicts or {}, "")]
-    if study.groups is not None:
-        rows += _comparisons(study.groups.finals, study.groups.verdicts, "several processes ")
+    rows = []
+    for of, answer in study.answers.items():
+        rows += _comparisons(answer, "" if of == ONE else f"{of} ")
     if not rows or study.finals is None:
         return None
     figure, axes = empty_figure(8, 0.9 + 0.34 * len(rows))
@@ -65,11 +65,10 @@ def finals(study: StudyResult) -> str | None:
     return svg_of(figure)
 
 
-def _comparisons(
-    held: FinalsResult | None, verdicts: Mapping[str, VerdictResult], of: str
-) -> list[tuple[str, VerdictResult]]:
+def _comparisons(answer: AnswerResult, of: str) -> list[tuple[str, VerdictResult]]:
     """Return each distinct rival with what was said of it, those that were measured."""
-    first_names = [] if held is None else [name for name in held.names if name in verdicts]
+    verdicts = answer.verdicts
+    first_names = [name for name in answer.finals.names if name in verdicts]
     return [(f"{of}over {name}", verdicts[name]) for name in first_names if verdicts[name].speedup is not None]
 
 

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from tuner.errors import BadInputError
 from tuner.machine.host import host_of
-from tuner.result.study import StudyResult
+from tuner.result.study import AnswerResult, StudyResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,22 +48,22 @@ def studies(results: Iterable[StudyResult]) -> pd.DataFrame:
             | {"trials": len(study.history), "rounds": finals and finals.rounds, "wall_s": study.wall_s}
             | {"recommended": advice and advice.source, **gain}
             | {f"recommended_{knob}": value for knob, value in (advice.setting if advice else {}).items()}
-            | _of_groups(study)
+            | _of("groups", study.groups, study.default)
+            | _of("same_latency", study.same_latency, study.default)
         )
     return pd.DataFrame(rows)
 
 
-def _of_groups(study: StudyResult) -> dict[str, object]:
-    """Return the answer on several processes; nothing where it was not asked for."""
-    if study.groups is None:
+def _of(name: str, answer: AnswerResult | None, default: str) -> dict[str, object]:
+    """Return an answer beside that on one process; nothing where it was not asked for."""
+    if answer is None:
         return {}
-    finals = study.groups.finals
-    against = study.groups.recommended.together or study.groups.verdicts[study.default]
+    finals, against = answer.finals, answer.recommended.together or answer.verdicts[default]
     figures = to_builtins(against)
     return {
-        "groups_rounds": finals.rounds,
-        **{f"groups_{name}": figures[name] for name in ("speedup", "low", "high", "verdict")},
-        **{f"groups_{knob}": value for knob, value in finals.incumbent.items()},
+        f"{name}_rounds": finals.rounds,
+        **{f"{name}_{figure}": figures[figure] for figure in ("speedup", "low", "high", "verdict")},
+        **{f"{name}_{knob}": value for knob, value in finals.incumbent.items()},
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from msgspec import structs
 
 from tuner.measure.objective import Objective
-from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
+from tuner.measure.recommendation import MUCH_LONGER
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SAME_LATENCY, SIMPLER
 from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_text
@@ -20,15 +21,18 @@ from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_t
 from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.load import CurveResult, LoadResult
 from tuner.result.study import (
+    AT_SAME_LATENCY,
+    ONE,
+    SEVERAL,
+    AnswerResult,
     FinalsResult,
-    GroupsResult,
     LatencyResult,
     RecommendedResult,
     StudyResult,
     TailResult,
     VerdictResult,
 )
-from tuner.result.wording import Wording, range_text, speed_up, study_words, wording
+from tuner.result.wording import OPTIONS, Wording, of_text, range_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -37,7 +41,6 @@ from tuner.study.subject import Subject, Values
 from tuner.trial.outcome import Status
 
 _BATCH_SIZE = "batch_size"
-_MUCH_LONGER = 1.25  # times as long takes a call that its user may not want
 _PORT = "{8500+instance}"
 
 
@@ -63,27 +66,23 @@ def study_card(
             *notes(study.warnings),
         ]
         return Card(answers=(answer,), rows=tuple(rows))
-    several = study.groups
-    of = study.workload.name if several is None else f"{study.workload.name}, one process"
-    answers = [_answer(study, advice, finals, study.verdicts or {}, of=of)]
-    if several is not None:
-        answers.append(_several_answer(study, several))
     rows = [
-        *_reasons(study, advice, finals),
-        *_prices(advice, several),
+        *_reasons(study),
+        *_prices(study),
         *_same_batch(study, advice),
-        ("Proof", _proof(study, advice, finals)),
+        ("Proof", _proof(study, advice)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
         *input_rows(study.workload.fed),
         ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
         *_expectation_rows(study),
         *searching(study),
-        *deciding(study, finals),
-        *showing_tail(study, finals),
+        *deciding(study),
+        *showing_tail(study),
         *_next_steps(study, study_words(handle, storage)),
         *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
-    return Card(answers=tuple(answers), rows=tuple(rows))
+    answers = tuple(_answer(study, answer, of=_of(study, name, answer)) for name, answer in study.answers.items())
+    return Card(answers=answers, rows=tuple(rows))
 
 
 def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResult, of_study: str) -> Card:
@@ -121,11 +120,17 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
     return Card(answers=tuple(answers), rows=tuple(rows))
 
 
-def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
-    """Return what the finals on several processes say; that one is better is an answer, too."""
-    of = _processes_text(several.finals)
-    if several.recommended.source != ONE_PROCESS:
-        return _answer(study, several.recommended, several.finals, several.verdicts, of=of)
+def _of(study: StudyResult, name: str, answer: AnswerResult) -> str:
+    """Return what an answer is of: a workload, several processes of it, or its latency."""
+    if name == ONE:
+        return study.workload.name + ("" if study.groups is None else f", {ONE}")
+    n = answer.finals.incumbent.get(INSTANCES, 1)
+    processes = "" if n == 1 else f"{n} processes side by side"
+    return ", ".join(filter(None, [AT_SAME_LATENCY if name == AT_SAME_LATENCY else "", processes]))
+
+
+def _one_process_answer(study: StudyResult, several: AnswerResult, *, of: str) -> Answer:
+    """Return the answer that one process is better than several."""
     against = several.verdicts.get(ONE_PROCESS)
     is_known = against is not None and against.low is not None
     quantity = wording(study.objective).quantity
@@ -134,15 +139,11 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
 
 
-def _answer(
-    study: StudyResult,
-    advice: RecommendedResult,
-    finals: FinalsResult,
-    by_name: dict[str, VerdictResult],
-    *,
-    of: str,
-) -> Answer:
-    """Return what finals say about `of`: a workload, or several processes of it."""
+def _answer(study: StudyResult, answer: AnswerResult, *, of: str) -> Answer:
+    """Return what finals say about `of`."""
+    advice, finals, by_name = answer.recommended, answer.finals, answer.verdicts
+    if advice.source == ONE_PROCESS:
+        return _one_process_answer(study, answer, of=of)
     defaults = f"{study.framework.title}'s defaults" if study.framework.name != "command" else "the defaults"
     words, spoken = deployment_words(advice.deployment, study), wording(study.objective)
     quantity = spoken.quantity
@@ -174,11 +175,6 @@ def _answer(
         text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {speed_up(against)}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}")
-
-
-def _processes_text(finals: FinalsResult) -> str:
-    """Return how many processes side by side the finals were about."""
-    return f"{finals.incumbent.get('instances', 'several')} processes side by side"
 
 
 def _rates_text(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
@@ -259,8 +255,8 @@ def snippet(
 
 def _tails(study: StudyResult, advice: RecommendedResult) -> tuple[TailResult | None, TailResult | None]:
     """Return what the finals saw of the advice and of the default, None where they did not."""
-    of_groups = study.groups is not None and advice is study.groups.recommended
-    finals = study.groups.finals if study.groups is not None and of_groups else study.finals
+    own = [each.finals for each in study.answers.values() if each.recommended is advice]
+    finals = own[0] if own else study.finals
     if finals is None:
         return None, None
     tails = {name: finals.tails.get(first) for first, names in finals.names.items() for name in names}
@@ -356,22 +352,27 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     return [", ".join([gained, *when]), "; ".join([f"Measured on {where(study)}", *batch, *limits])]
 
 
-def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
+def _titled(title: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield rows of one title, which stands before the first of them."""
+    yield from (("" if i else title, text) for i, text in enumerate(texts))
+
+
+def _reasons(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield why each answer is what it is."""
-    several = study.groups
-    if several is None:
-        yield "Why", _why(study, advice, finals, study.verdicts or {})
-        return
-    yield "Why", f"one process: {_why(study, advice, finals, study.verdicts or {})}"
-    yield "", f"several: {_why(study, several.recommended, several.finals, several.verdicts)}"
+    yield from _titled("Why", (f"{of_text(study, name)}{_why(study, each)}" for name, each in study.answers.items()))
 
 
-def _prices(advice: RecommendedResult, several: GroupsResult | None) -> Iterator[tuple[str, str]]:
+def _prices(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield what a call takes under each setting that is recommended, beside the default."""
-    answers = [("one process: " if several else "", advice)]
-    answers += [("several: ", several.recommended)] if several and several.recommended.source != ONE_PROCESS else []
-    texts = [f"{of}{_price_text(answer.latency)}" for of, answer in answers if answer.latency is not None]
-    yield from (("" if i else "Latency", text) for i, text in enumerate(texts))
+    own = {of: each.recommended for of, each in study.answers.items() if each.recommended.source != ONE_PROCESS}
+    prices = {of_text(study, of): each.latency for of, each in own.items() if each.latency is not None}
+    texts = [f"{of}{_price_text(price)}" for of, price in prices.items()]
+    if study.same_latency is None and any(price.low > MUCH_LONGER for price in prices.values()):
+        if study.why_no_same_latency is None:
+            texts[-1] += "; the shortest call is another search: --objective latency"
+        else:
+            texts.append(f"{AT_SAME_LATENCY}: {study.why_no_same_latency}")
+    yield from _titled("Latency", texts)
 
 
 def _same_batch(study: StudyResult, advice: RecommendedResult) -> Iterator[tuple[str, str]]:
@@ -387,30 +388,31 @@ def _same_batch(study: StudyResult, advice: RecommendedResult) -> Iterator[tuple
 def _price_text(price: LatencyResult) -> str:
     """Return how much longer a call takes, how long, and the memory of all processes."""
     before, after = price.before, price.after
-    size = "" if before.items == after.items else f" of {after.items} items instead of {before.items}"
+    size = "" if before.items == after.items else f" of {plural(after.items, 'item')} instead of {before.items}"
     parts = [f"a call{size} takes {ratio_text(price.ratio, price.low, price.high)} times as long"]
     for name, *ms in (("p50", before.p50_ms, after.p50_ms), ("p99", before.p99_ms, after.p99_ms)):
         parts += [f"{name} {ms_text(ms[0])} → {ms_text(ms[1])} ms"] if None not in ms else []
     if before.peak_memory_bytes is not None and after.peak_memory_bytes is not None:
         parts.append(f"memory {before.peak_memory_bytes / 2**30:.2f} → {gib_text(after.peak_memory_bytes)}")
-    parts += ["the shortest call is another search: --objective latency"] if price.low > _MUCH_LONGER else []
     return "; ".join(parts)
 
 
-def _why(
-    study: StudyResult, advice: RecommendedResult, finals: FinalsResult, verdicts: Mapping[str, VerdictResult]
-) -> str:
+def _why(study: StudyResult, answer: AnswerResult) -> str:
     """Return why this is recommended."""
+    advice, finals, verdicts = answer.recommended, answer.finals, answer.verdicts
     is_gain = advice.gain is not None and advice.gain.code is VerdictCode.BETTER
     if advice.limits is LimitStatus.BROKEN or (advice.source != study.default and not is_gain):
         return advice.reason
-    if advice.source == ONE_PROCESS:
+    if advice.source in (ONE_PROCESS, SAME_LATENCY):
         return advice.reason
     if advice.source == study.default:
+        against = verdicts.get(study.default)
+        if against is not None and against.code is VerdictCode.BETTER:  # it is, and may not be recommended
+            return advice.reason
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
             return advice.reason
         few_digits, spoken = observation(study, Code.FEW_DIGITS), wording(study.objective)
-        return _why_default(advice, verdicts.get(study.default), finals, spoken, few_digits)
+        return _why_default(advice, against, finals, spoken, few_digits)
     same = _same_as(study, finals, advice.source)
     parts = []
     if advice.source == study.default + SAME_BATCH:
@@ -462,19 +464,21 @@ def _why_default(
 
 def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]:
     """Return the recommended settings that are the same as what is recommended here."""
-    own = {INCUMBENT, GROUP, SIMPLER, ONE_PROCESS}
+    own = {INCUMBENT, GROUP, SIMPLER, ONE_PROCESS, SAME_LATENCY}
     names = next((names for names in finals.names.values() if source in names), ())
     return [name for name in names if name in study.baselines and name not in own]
 
 
-def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
+def _proof(study: StudyResult, advice: RecommendedResult) -> str:
     """Return what the answer rests on."""
     n = study.trials.ok + study.trials.pruned
-    several = "" if study.groups is None else f", {study.groups.finals.rounds} with several at once"
+    of = {ONE: "", SEVERAL: " with several at once", AT_SAME_LATENCY: " at the same latency"}
+    rounds = {name: each.finals.rounds for name, each in study.answers.items()}
+    others = "".join(f", {rounds[name]}{words}" for name, words in of.items() if words and name in rounds)
     n_sessions = 1 if advice.together is None else advice.together.sessions
     return (
-        f"{plural(n, 'setting')} measured in turns with the default; then {plural(finals.rounds, 'round')} of new "
-        f"processes{several}; {plural(n_sessions, 'session')}"
+        f"{plural(n, 'setting')} measured in turns with the default; then {plural(rounds[ONE], 'round')} of new "
+        f"processes{others}; {plural(n_sessions, 'session')}"
     )
 
 
@@ -484,33 +488,38 @@ def where(study: StudyResult) -> str:
     return f"{pinned}{place_text(study)}, {build_text(study)}"
 
 
+def to_set(study: StudyResult) -> dict[str, RecommendedResult]:
+    """Return the answers that there is something to set for, by what they are of."""
+    known: dict[str, RecommendedResult] = {}
+    advices = {of: answer.recommended for of, answer in study.answers.items()}
+    if study.finals is None and study.recommended is not None:  # which load tests have chosen
+        advices[ONE] = study.recommended
+    for of, advice in advices.items():
+        is_default = bool(advice.deployment.members) and advice.source == study.default  # an ensemble's has members
+        if advice.deployment and not is_default and (of != SEVERAL or advice.deployment.processes > 1):
+            known[of] = advice
+    return known
+
+
 def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
-    """Yield the commands that come next; those for several processes where these have an answer of their own."""
-    advice, several = study.recommended, study.groups
-    deployment = Deployment() if advice is None else advice.deployment
-    is_ensemble = bool(deployment.members)
-    is_something = bool(deployment) and (not is_ensemble or advice is None or advice.source != study.default)
-    is_several = several is not None and several.recommended.deployment.processes > 1
-    format_ = " --format compose" if is_ensemble else " --format python" if deployment.options else ""
-    if is_something:
-        yield "Apply", f"tftune emit {of_study}{format_}"
-    if is_several:
-        yield "" if is_something else "Apply", f"tftune emit {of_study} --instances"
-    if is_something or is_several:
-        yield "", f"--format {'sh, compose, json; with --model NAME all' if is_ensemble else _formats(study)}"
-    if is_something:
-        port = f" --port {_PORT}" if deployment.processes > 1 and not is_ensemble else ""
-        yield "Run", f"tftune run {of_study} -- python serve.py{' {model}' if is_ensemble else port}"
-    if is_several:
-        command = f"tftune run {of_study} --instances -- python serve.py --port {_PORT}"
-        yield "" if is_something else "Run", command
+    """Yield the commands that come next, for each answer that there is something to set for."""
+    known, emits, runs = to_set(study), [], []
+    for of, advice in known.items():
+        deployment, words = advice.deployment, f"{of_study}{OPTIONS[of]}"
+        is_ensemble, is_several = bool(deployment.members), deployment.processes > 1
+        python = " --format python" if deployment.options and (of == ONE or not is_several) else ""
+        emits.append(f"tftune emit {words}{' --format compose' if is_ensemble else python}")
+        port = f" --port {_PORT}" if is_several else ""
+        runs.append(f"tftune run {words} -- python serve.py{' {model}' if is_ensemble else port}")
+        formats = "sh, compose, json; with --model NAME all" if is_ensemble else _formats(study)
+    yield from _titled("Apply", emits)
+    if known:
+        yield "", f"--format {formats}"
+    yield from _titled("Run", runs)
     if study.objective is Objective.CAPACITY:
         yield "Check", f"tftune load {of_study}"
-    elif advice is not None and advice.gain is not None:
-        yield "Check", f"tftune check {of_study}"
-    if is_several and several is not None and several.recommended.gain is not None:
-        is_first = advice is None or advice.gain is None
-        yield "Check" if is_first else "", f"tftune check {of_study} --instances"
+    gained = [of for of, each in study.answers.items() if each.recommended.gain and (of == ONE or of in known)]
+    yield from _titled("Check", (f"tftune check {of_study}{OPTIONS[of]}" for of in gained))
     yield "More", f"tftune report {of_study} --open"
 
 

@@ -16,6 +16,7 @@ from tuner.report.card import Card, notes
 from tuner.report.terminal import device_lines, setting_text
 from tuner.report.verdicts import conditions, speedup_text
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
+from tuner.result.wording import PLACES
 from tuner.workload.workload import Execution, Kind
 
 _TABS = """
@@ -73,11 +74,9 @@ def _title(study: StudyResult) -> str:
 def _tables(study: StudyResult) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
     """Yield the title, the headings and the rows of each table."""
     heads = ("against", "speed-up [interval]", "verdict")
-    if study.finals is not None and study.verdicts is not None:
-        title = "Finals" if study.groups is None else "Finals of one process"
-        yield title, heads, _finals_rows(study.finals, study.verdicts)
-    if study.groups is not None:
-        yield "Finals of several processes", heads, _finals_rows(study.groups.finals, study.groups.verdicts)
+    for of, answer in study.answers.items():
+        title = f"Finals {PLACES[of]}" if len(study.answers) > 1 else "Finals"
+        yield title, heads, _finals_rows(answer.finals, answer.verdicts)
     rows = [
         (
             str(trial.number),

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.objective import Objective
-from tuner.measure.rounds import GROUP, INCUMBENT
+from tuner.measure.rounds import GROUP, INCUMBENT, SAME_LATENCY
 from tuner.quantity import (
     duration_text,
     energy_text,
@@ -24,7 +24,16 @@ from tuner.quantity import (
 from tuner.report import terminal
 from tuner.report.layout import table
 from tuner.result.comparison import ComparisonResult, NoiseReport
-from tuner.result.study import FinalsResult, PooledResult, StudyResult, VerdictResult
+from tuner.result.study import (
+    AT_SAME_LATENCY,
+    ONE,
+    SEVERAL,
+    FinalsResult,
+    PooledResult,
+    StudyResult,
+    VerdictResult,
+)
+from tuner.result.wording import PLACES
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
@@ -53,7 +62,7 @@ def verdicts(study: StudyResult) -> RenderableType:
                 "the search has found a better setting since these finals: run it again for new finals", style="yellow"
             )
         )
-    of = "finals" if study.groups is None else "finals of one process"
+    of = "finals" if len(study.answers) < 2 else f"finals {PLACES[ONE]}"
     return Group(_finals_table(final, study.verdicts, INCUMBENT, title=of), *notes)
 
 
@@ -141,11 +150,11 @@ def details(study: StudyResult) -> list[RenderableType]:
         verdicts(study),
         tails(study.finals, study.objective),
     ]
-    several = study.groups
-    if several is not None:
-        title = "finals of several processes"
-        of_several = _finals_table(several.finals, several.verdicts, GROUP, title=title)
-        parts += [Text(), of_several, tails(several.finals, study.objective)]
+    for of, first in ((SEVERAL, GROUP), (AT_SAME_LATENCY, SAME_LATENCY)):
+        if of in study.answers:
+            finals = study.answers[of].finals
+            shown = _finals_table(finals, study.answers[of].verdicts, first, title=f"finals {PLACES[of]}")
+            parts += [Text(), shown, tails(finals, study.objective)]
     together = None if study.recommended is None else study.recommended.together
     if together is not None:
         sessions = sessions_text(together, together.closest_s)

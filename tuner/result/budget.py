@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tuner.measure.budget import FINALS, GROUP_FINALS
+from tuner.measure.budget import FINALS, GROUP_FINALS, LATENCY_FINALS
 from tuner.measure.warning import Code
-from tuner.result.study import FinalsResult, StudyResult, VerdictResult
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, FinalsResult, StudyResult, VerdictResult
+from tuner.result.wording import of_text
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
@@ -15,6 +16,7 @@ _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
 _LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
 _MORE_STEPS = 4  # times as many halve the interval of a share
+_SHARES = {ONE: FINALS, SEVERAL: GROUP_FINALS, AT_SAME_LATENCY: LATENCY_FINALS}
 
 
 def observation(study: StudyResult, code: Code) -> str:
@@ -29,25 +31,25 @@ def searching(study: StudyResult) -> Iterator[tuple[str, str]]:
         yield "Search", f"no setting beside the guides' was tried: the same command with --time-budget {minutes}m"
 
 
-def deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
-    """Yield how long a budget would decide what is undecided of one process, and of several."""
-    several = study.groups
-    alone = "" if several is None else " --no-instances"
-    held = [(study.recommended, finals, study.verdicts or {}, FINALS, alone)]
-    if several is not None:
-        held.append((several.recommended, several.finals, several.verdicts, GROUP_FINALS, ""))
-    for advice, own_finals, verdicts, share, option in held:
-        against = verdicts.get(study.default)
-        if advice is None or advice.gain is not None or against is None:
+def _alone(study: StudyResult, of: str) -> str:
+    """Return the option of a search that leaves more time to one answer."""
+    return " --no-instances" if of == ONE and study.groups is not None else ""
+
+
+def deciding(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield how long a budget would decide what is undecided of each answer."""
+    for name, answer in study.answers.items():
+        advice, against = answer.recommended, answer.verdicts.get(study.default)
+        if advice.gain is not None or against is None:
             continue
         codes = {against.code, (advice.together or against).code}  # of the last finals, and of all sessions
         if codes != {VerdictCode.UNDECIDED}:
             continue
-        of = "" if several is None else "one process: " if option else "several: "
+        of, option = of_text(study, name), _alone(study, name)
         if observation(study, Code.FEW_DIGITS):
             yield "Decide", f"{of}no budget decides it before the command prints more digits"
             continue
-        budget_s = deciding_budget_s(study, own_finals, against, share=share)
+        budget_s = deciding_budget_s(study, answer.finals, against, share=_SHARES[name])
         if budget_s is None:
             yield "Decide", f"{of}there were too few rounds to say how long it would take"
         elif budget_s > _LONGEST_S:
@@ -81,26 +83,24 @@ def deciding_budget_s(
     return _budget_s(study, finals, n * (half / distance) ** 2, share)
 
 
-def showing_tail(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
+def showing_tail(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield how long a budget would show whether what is recommended keeps to a limit on p99, where that is open."""
-    several = study.groups
-    held = [(study.recommended, finals, FINALS, "" if several is None else " --no-instances")]
-    held += [] if several is None else [(several.recommended, several.finals, GROUP_FINALS, "")]
-    for advice, own_finals, share, option in held:
-        if study.limits.p99_s is None or advice is None or advice.limits is not LimitStatus.UNKNOWN:
+    for name, answer in study.answers.items():
+        advice, finals = answer.recommended, answer.finals
+        if study.limits.p99_s is None or advice.limits is not LimitStatus.UNKNOWN:
             continue
-        firsts = [first for first, names in own_finals.names.items() if advice.source in names]
-        n = max((own_finals.tails[first].n_steps for first in firsts if first in own_finals.tails), default=0)
+        firsts = [first for first, names in finals.names.items() if advice.source in names]
+        n = max((finals.tails[first].n_steps for first in firsts if first in finals.tails), default=0)
         needed = samples_needed(QUANTILES["p99"])
-        of = "" if several is None else "one process: " if option else "several: "
+        of = of_text(study, name)
         text = f"{of}p99 needs {needed} steps, and {n} were seen"
         if n >= needed:
             text, needed = f"{of}p99 is so near to its limit that {n} steps cannot tell", _MORE_STEPS * n
-        budget_s = _budget_s(study, own_finals, own_finals.rounds * needed / n, share) if n else None
+        budget_s = _budget_s(study, finals, finals.rounds * needed / n, _SHARES[name]) if n else None
         if budget_s is None or budget_s > _LONGEST_S:
             yield "Limit", f"{text}: it takes hours, or a smaller batch"
         else:
-            yield "Limit", f"{text}: the same command with --time-budget {round(budget_s / 60)}m{option}"
+            yield "Limit", f"{text}: the same command with --time-budget {round(budget_s / 60)}m{_alone(study, name)}"
 
 
 def _budget_s(study: StudyResult, finals: FinalsResult, rounds: float, share: float) -> float | None:

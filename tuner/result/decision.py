@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import structs
 
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
-from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SAME_LATENCY, SIMPLER, Contender
 from tuner.quantity import plural
 from tuner.result.study import GainResult, PooledResult, SessionResult, VerdictResult
 from tuner.space.deployment import Deployment
@@ -56,7 +56,7 @@ def recommend_study(
     default = catalogue.default
     candidate = recommend(estimates, catalogue, broken=broken)
     tried = _contender(estimates, estimates.incumbent if candidate.gain is None else candidate.source)
-    tried_sessions = of_setting(stored, tried.setting)
+    tried_sessions = of_setting(stored, tried.setting, same_latency=estimates.incumbent == SAME_LATENCY)
     if candidate.gain is None and (len(tried_sessions) < _SEVERAL or not tried.eligible or tried.names[0] in broken):
         # The default it is: there is nothing that sessions could speak of.
         chosen = _contender(estimates, candidate.source)
@@ -146,6 +146,8 @@ def _reason(
         return f"better than {default} in the finals{simplest}"
     if source == GROUP:
         return f"several processes are better than {default} in the finals{simplest}"
+    if source == SAME_LATENCY:
+        return f"better than {default} in the finals, and a call takes no longer"
     name = {SIMPLER: "a simpler setting than the incumbent", ONE_PROCESS: "one process"}.get(source, source)
     return f"{name} is better than {default} in the finals{simplest}"
 
@@ -179,11 +181,17 @@ class Session:
         return SessionResult(began=self.began, ratio=self.estimate.ratio, low=low, high=high, rounds=self.estimate.n)
 
 
-def of_setting(stored: Attributes, setting: Setting) -> list[Session]:
-    """Return the sessions in which a setting was measured against the default, the oldest first."""
+def of_setting(stored: Attributes, setting: Setting, *, same_latency: bool = False) -> list[Session]:
+    """Return the sessions in which a setting was measured against the default, the oldest first.
+
+    The answer at the `same_latency` has finals of its own: in those of the same run its setting may be a rival, too.
+    """
     default, objective = stored.subject.default, stored.objective
-    lasts = [last for last in (stored.finals, stored.group_finals) if last is not None]
-    all_finals = [*stored.earlier_finals, *stored.earlier_group_finals, *lasts]
+    if same_latency:
+        held = [*stored.earlier_latency_finals, stored.latency_finals]
+    else:
+        held = [*stored.earlier_finals, *stored.earlier_group_finals, stored.finals, stored.group_finals]
+    all_finals = [each for each in held if each is not None]
     estimates = [(each.began, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
     for check in stored.checks:
         first, second = check.contenders

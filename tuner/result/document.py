@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec import UNSET, structs
@@ -14,19 +14,22 @@ from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
 from tuner.measure.rates import adjusted_rates, failures
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
-from tuner.measure.rounds import Contender
+from tuner.measure.rounds import SAME_LATENCY, Contender
 from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
 from tuner.result import evidence, fields_of
 from tuner.result.decision import StudyRecommendation, deployment_of, recommend_study
 from tuner.result.load import capacity_advice, load_of
 from tuner.result.study import (
+    AT_SAME_LATENCY,
+    ONE,
+    SEVERAL,
     AdviceResult,
+    AnswerResult,
     CallResult,
     CountsResult,
     ExpectationResult,
     FinalsResult,
-    GroupsResult,
     IncumbentResult,
     LatencyResult,
     RecommendedResult,
@@ -74,12 +77,10 @@ def describe_study(record: Record) -> StudyResult:
     subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
     finals_verdicts = _finals_verdicts(stored, stored.finals)
     groups = _finals_verdicts(stored, stored.group_finals)
-    held: FinalsResult | None = None
-    recommended: RecommendedResult | None = None
-    shrinkage = None
+    same_latency = _finals_verdicts(stored, stored.latency_finals)
+    answer = _answer(finals_verdicts, objective, subject.default)
+    shrinkage, recommended = None, None
     if finals_verdicts is not None:
-        held = _finals(finals_verdicts, objective, subject.default)
-        recommended = _recommended(finals_verdicts, held, objective, subject.default)
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
         recommended = capacity_advice(load)
@@ -102,15 +103,15 @@ def describe_study(record: Record) -> StudyResult:
         batch_sizes=tuple(stored.get("batch_sizes", list[int]) or ()) or UNSET,
         why_no_energy=stored.get("why_no_energy", str),
         incumbent=_incumbent(record, stored, trials),
-        verdicts=None
-        if finals_verdicts is None
-        else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},
-        recommended=recommended,
+        verdicts=None if answer is None else answer.verdicts,
+        recommended=recommended if answer is None else answer.recommended,
         shrinkage=shrinkage,
-        warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, groups),
-        groups=None if groups is None else _groups(groups, objective, subject.default),
+        warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, [same_latency, groups]),
+        groups=_answer(groups, objective, subject.default),
+        same_latency=_answer(same_latency, objective, subject.default),
+        why_no_same_latency=None if same_latency is not None else stored.get("why_no_same_latency", str),
         limits=stored.limits,
-        finals=held,
+        finals=None if answer is None else answer.finals,
         ended_because=None if last is None else last.ended_because,
         search_timed_share=None if last is None else last.search_timed_share,
         wall_s=None if last is None else last.wall_s,
@@ -118,12 +119,14 @@ def describe_study(record: Record) -> StudyResult:
     )
 
 
-def advice_of(study: StudyResult, *, groups: bool | None = False) -> RecommendedResult:
+def advice_of(study: StudyResult, *, groups: bool | None = False, same_latency: bool = False) -> RecommendedResult:
     """Return what a study recommends, of `groups` if several processes may run; raises BadInputError without finals.
 
     Where several are not shown to be better than the default, that is what is best of one process. With None it is the
-    first answer that there is anything to set for.
+    first answer that there is anything to set for. With `same_latency`, and None, it is what keeps that of the default.
     """
+    if same_latency:
+        return answer_of(study, groups=groups, same_latency=True).recommended
     groups = several_come_first(study) if groups is None else groups
     knob = study.knobs.get(INSTANCES)
     is_capacity = study.objective is Objective.CAPACITY  # it has one answer, on several processes if they carry more
@@ -135,6 +138,32 @@ def advice_of(study: StudyResult, *, groups: bool | None = False) -> Recommended
         several = study.groups.recommended
         return study.recommended if several.gain is None and study.recommended.gain is not None else several
     return study.recommended
+
+
+def answer_of(study: StudyResult, *, groups: bool | None, same_latency: bool) -> AnswerResult:
+    """Return one answer of a study, as `advice_of` is asked for it; raises BadInputError where there is none."""
+    answers = study.answers
+    if not same_latency:
+        of = SEVERAL if (several_come_first(study) if groups is None else groups) else ONE
+    elif groups is not None:
+        raise BadInputError("--same-latency is an answer of its own", "leave out --instances, or --same-latency")
+    else:  # the answer on one process may keep it
+        short = [of for of, each in answers.items() if (price := each.recommended.latency) and price.low <= 1]
+        of = AT_SAME_LATENCY if study.same_latency is not None or not short else short[0]
+    if of not in answers:
+        raise {ONE: no_finals(study.study), SEVERAL: no_groups(study), AT_SAME_LATENCY: _no_same_latency(study)}[of]
+    return answers[of]
+
+
+def _no_same_latency(study: StudyResult) -> BadInputError:
+    """Return the error for a study that knows no faster setting which keeps the latency."""
+    why = study.why_no_same_latency
+    if why is None:
+        why = "a search looks for one without --objective, where a call of the fastest takes much longer"
+    return BadInputError(
+        f"study {study.study} has no faster setting at the latency of {study.default}: {why}",
+        f"`tftune show {shlex.quote(study.study)}` has what it recommends",
+    )
 
 
 def several_come_first(study: StudyResult) -> bool:
@@ -218,7 +247,15 @@ def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> 
         # A simpler rival of which that is not known, for it ran in few rounds, does not take the incumbent's place.
         rivals = [each.names[0] for each in estimates.contenders if stored.subject.default not in each.names]
         broken += [name for name in rivals if limit_statuses.get(name) is LimitStatus.UNKNOWN]
+    is_longer = False
+    if estimates.incumbent == SAME_LATENCY:
+        price = _price(stored_finals, *estimates.contenders[:2])
+        is_longer = price is not None and price.interval()[0] > 1
+        broken += [SAME_LATENCY] if is_longer else []
     decision = recommend_study(stored, estimates, verdicts, broken=broken)
+    if is_longer:
+        reason = f"keep {stored.subject.default}: in the finals a call of the fastest other setting takes longer"
+        decision = replace(decision, reason=reason)
     return _FinalsVerdicts(
         stored=stored_finals,
         estimates=estimates,
@@ -232,12 +269,15 @@ def _in_order(trials: Sequence[Trial], groups: Sequence[Trial]) -> list[Trial]:
     return sorted([*trials, *groups], key=lambda trial: trial.number)
 
 
-def _groups(groups: _FinalsVerdicts, objective: Objective, default: str) -> GroupsResult:
-    held = _finals(groups, objective, default)
-    return GroupsResult(
+def _answer(verdicts: _FinalsVerdicts | None, objective: Objective, default: str) -> AnswerResult | None:
+    """Return the answer that finals give, None where none were held."""
+    if verdicts is None:
+        return None
+    held = _finals(verdicts, objective, default)
+    return AnswerResult(
         finals=held,
-        verdicts={name: VerdictResult.of(each) for name, each in groups.verdicts.items()},
-        recommended=_recommended(groups, held, objective, default),
+        verdicts={name: VerdictResult.of(each) for name, each in verdicts.verdicts.items()},
+        recommended=_recommended(verdicts, held, objective, default),
     )
 
 
@@ -292,11 +332,14 @@ def _incumbent(record: Record, stored: Attributes, trials: Sequence[Trial]) -> I
 
 
 def _warnings(
-    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None, groups: _FinalsVerdicts | None
+    stored: Attributes,
+    trials: Sequence[Trial],
+    verdicts: _FinalsVerdicts | None,
+    others: Sequence[_FinalsVerdicts | None],
 ) -> tuple[WarningResult, ...]:
-    """Return all warnings, those on the finals of several processes before those on one."""
+    """Return all warnings, those on the finals of other answers before those of one process."""
     warnings = merge(evidence.study_warnings(stored, trials), _unseen(stored, trials, verdicts))
-    for held in (groups, verdicts):
+    for held in (*others, verdicts):
         if held is None:
             continue
         rounds = held.stored.rounds
@@ -362,8 +405,7 @@ def _latency(verdicts: _FinalsVerdicts, tails: Mapping[str, TailResult], default
     before = next((each for each in verdicts.estimates.contenders if default in each.names), None)
     if before is None or before.names[0] == after.names[0]:
         return None
-    # The rate of a latency is its inverse.
-    ratio = verdicts.stored.estimates(Objective.LATENCY).log_ratio(after.names[0], before.names[0])
+    ratio = _price(verdicts.stored, after, before)
     if ratio is None:
         return None
     low, high = ratio.interval()
@@ -374,6 +416,12 @@ def _latency(verdicts: _FinalsVerdicts, tails: Mapping[str, TailResult], default
         low=low,
         high=high if math.isfinite(high) else None,
     )
+
+
+def _price(stored_finals: StoredFinals, after: Contender, before: Contender) -> Estimate | None:
+    """Return how many times as long a call takes (log) under one contender as under another, by the median."""
+    # The rate of a latency is its inverse.
+    return stored_finals.estimates(Objective.LATENCY).log_ratio(after.names[0], before.names[0])
 
 
 def _call(tails: Mapping[str, TailResult], contender: Contender) -> CallResult:

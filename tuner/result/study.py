@@ -21,6 +21,8 @@ from tuner.study.subject import Document, Subject, Values
 from tuner.trial.outcome import Status
 
 _ALWAYS_TOLD = frozenset({"name", "env", "arguments", "cpus"})
+ONE, SEVERAL, AT_SAME_LATENCY = "one process", "several processes", "same latency"
+"""What the answers of a study are of."""
 
 
 class WarningResult(Struct, frozen=True, kw_only=True):
@@ -314,12 +316,11 @@ class ShrinkageResult(Struct, frozen=True, kw_only=True):
     finals: float
 
 
-class GroupsResult(Struct, frozen=True, kw_only=True):
-    """Whether several processes side by side use the machine better: the finals of the best of them, and the answer."""
+class AnswerResult(Struct, frozen=True, kw_only=True):
+    """An answer of a study: the finals of its setting, the verdicts on that against others by name, and what to use."""
 
     finals: FinalsResult
     verdicts: dict[str, VerdictResult]
-    """On several processes against the default, and against the best setting of one process."""
     recommended: RecommendedResult
 
 
@@ -352,13 +353,26 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     warnings: tuple[WarningResult, ...]
     limits: Limits
     finals: FinalsResult | None
-    groups: GroupsResult | None
+    groups: AnswerResult | None
     """The answer on several processes; what is beside it is of one process."""
+    same_latency: AnswerResult | None = None
+    """The answer among settings whose call takes no longer than the default's, where the fastest takes much longer."""
+    why_no_same_latency: str | None = None
+    """Why there is none, where it was asked for."""
     ended_because: str | None
     search_timed_share: float | None
     """Share of the last search that was spent inside timed slices."""
     wall_s: float | None
     measured_s: float | None
+
+    @property
+    def answers(self) -> dict[str, AnswerResult]:
+        """Return the answers that there are by what they are of, in the order of the card."""
+        of_one = None
+        if self.finals is not None and self.recommended is not None:
+            of_one = AnswerResult(finals=self.finals, verdicts=self.verdicts or {}, recommended=self.recommended)
+        answers = {ONE: of_one, SEVERAL: self.groups, AT_SAME_LATENCY: self.same_latency}
+        return {of: answer for of, answer in answers.items() if answer is not None}
 
 
 class NoStudyResult(Document, frozen=True, kw_only=True):

@@ -10,9 +10,13 @@ from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE, storage_option
 from tuner.quantity import plural, ratio_text
 from tuner.result.comparison import ComparisonResult
-from tuner.result.study import StudyResult, VerdictResult
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
 
+OPTIONS = {ONE: "", SEVERAL: " --instances", AT_SAME_LATENCY: " --same-latency"}
+"""What of `emit`, `run` and `check` takes an answer of a study."""
+PLACES = {ONE: "of one process", SEVERAL: "of several processes", AT_SAME_LATENCY: "at the same latency"}
+"""How finals of an answer are spoken of."""
 _WIDE = 4.0  # times: the ends of an interval that says little
 
 
@@ -96,10 +100,25 @@ def _better_of_several(study: StudyResult) -> str | None:
     return f"{n} processes side by side were proven {spoken.better}: {speed_up(gain)} {spoken.over} the defaults"
 
 
+def of_text(study: StudyResult, of: str) -> str:
+    """Return which answer a line is of, where a study has several."""
+    return f"{'several' if of == SEVERAL else of}: " if len(study.answers) > 1 else ""
+
+
 def pointer(study: StudyResult, command: str, handle: str, storage: str = DEFAULT_STORAGE) -> str | None:
     """Return where a `command` on one process points to: what was proven of several, and how to get that."""
     better, of_study = _better_of_several(study), study_words(handle, storage)
     return None if better is None else f"{better}; get that with: tftune {command} {of_study} --instances"
+
+
+def same_latency_pointer(study: StudyResult, handle: str, storage: str = DEFAULT_STORAGE) -> str | None:
+    """Return what was proven at the latency of the default, and how to get that; None where nothing was."""
+    gain = None if study.same_latency is None else study.same_latency.recommended.gain
+    if gain is None or gain.code is not VerdictCode.BETTER:
+        return None
+    proven = f"{speed_up(gain)} {wording(study.objective).over} the defaults"
+    command = f"tftune emit {study_words(handle, storage)} --same-latency"
+    return f"calls take longer with this; at the same latency {proven}: {command}"
 
 
 def study_words(handle: str, storage: str) -> str:

@@ -14,6 +14,7 @@ from tuner.machine.host import Machine
 from tuner.space.baseline import MAX_INSTANCES
 from tuner.space.carrier import Mask
 from tuner.space.catalogue import Catalogue
+from tuner.space.common import STREAMS
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.workload.workload import Workload
@@ -73,6 +74,12 @@ def _cores_each(cores: Sequence[str], machine: Machine, n: int) -> int:
 def is_group(setting: Setting) -> bool:
     """Return whether a setting is of several processes of one model."""
     return int(setting.to_dict().get(INSTANCES, 1)) > 1
+
+
+def in_flight(setting: Setting) -> int:
+    """Return how many items all processes and streams of a setting compute at once."""
+    values = setting.to_dict()
+    return int(values.get(INSTANCES, 1)) * int(values.get(STREAMS.name, 1)) * setting.batch_size
 
 
 def one_of(group: Setting) -> Setting:

@@ -237,9 +237,7 @@ class Attributes:
     @property
     def earlier_finals(self) -> list[StoredFinals]:
         """Return the finals of earlier runs, the oldest first."""
-        # A run that was killed while new finals took the place of earlier ones may have kept these twice.
-        last = self.raw.get("finals")
-        return self._finals_of("earlier_finals", lambda data: data != last)
+        return self._earlier("finals")
 
     @property
     def group_finals(self) -> StoredFinals | None:
@@ -249,8 +247,17 @@ class Attributes:
     @property
     def earlier_group_finals(self) -> list[StoredFinals]:
         """Return the finals on several processes of earlier runs, the oldest first."""
-        last = self.raw.get("group_finals")
-        return self._finals_of("earlier_group_finals", lambda data: data != last)
+        return self._earlier("group_finals")
+
+    @property
+    def latency_finals(self) -> StoredFinals | None:
+        """Return the last finals at the latency of the default, None where there were none."""
+        return self._parsed("latency_finals", StoredFinals.from_dict)
+
+    @property
+    def earlier_latency_finals(self) -> list[StoredFinals]:
+        """Return the finals at the latency of the default of earlier runs, the oldest first."""
+        return self._earlier("latency_finals")
 
     @property
     def promising(self) -> list[Contender]:
@@ -261,6 +268,10 @@ class Attributes:
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._finals_of("checks")
+
+    def _earlier(self, key: str) -> list[StoredFinals]:
+        # A run that was killed while new finals took the place of earlier ones may have kept these twice.
+        return self._finals_of(f"earlier_{key}", lambda data: data != self.raw.get(key))
 
     def _finals_of(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[StoredFinals]:
         return self._parsed(key, lambda data: [StoredFinals.from_dict(each) for each in data if is_meant(each)]) or []

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
-from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.rounds import INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
@@ -92,15 +92,19 @@ def _best_other(
     )
 
 
-def group_contenders(group: Setting, one_process: Setting | None, space: Space) -> list[Contender]:
-    """Return the contenders of the finals on several processes: these, the default, and the best of one process."""
+def answer_contenders(
+    name: str, setting: Setting, space: Space, *, one_process: Setting | None = None
+) -> list[Contender]:
+    """Return the contenders of the finals of another answer: its setting under that name, and the default.
+
+    The best of one process is a rival, where it is given.
+    """
     default_names = tuple(name for name, baseline in space.baselines.items() if baseline == space.reference)
-    names = {group: (GROUP, *space.groups.get(group, ())), space.reference: default_names}
+    recommended_by = space.groups.get(setting) or [own for own, each in space.baselines.items() if each == setting]
+    names = {setting: (name, *recommended_by), space.reference: default_names}
     if one_process is not None and one_process != space.reference:
         names[one_process] = (ONE_PROCESS,)
-    return [
-        Contender(names=own, setting=setting, deployment=space.deployment(setting)) for setting, own in names.items()
-    ]
+    return [Contender(names=own, setting=each, deployment=space.deployment(each)) for each, own in names.items()]
 
 
 def contenders_of(

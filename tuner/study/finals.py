@@ -11,10 +11,12 @@ import numpy as np
 
 from tuner.errors import FindingError, TunerError
 from tuner.measure import interruption
-from tuner.measure.budget import GROUP_PRIMARY, PRIMARY, PRIMARY_ROUNDS, Countdown
+from tuner.measure.budget import GROUP_PRIMARY, LATENCY, PRIMARY, PRIMARY_ROUNDS, Countdown
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
+from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s, tail_time_s
-from tuner.measure.rounds import Contender, Rounds, in_common
+from tuner.measure.recommendation import MUCH_LONGER
+from tuner.measure.rounds import GROUP, SAME_LATENCY, Contender, Rounds, in_common
 from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
@@ -22,7 +24,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.tail import QUANTILES, samples_needed
-from tuner.study.contenders import choose_contenders, group_contenders
+from tuner.study.contenders import answer_contenders, choose_contenders
 from tuner.study.events import Events
 from tuner.study.history import History
 from tuner.study.plan import Plan
@@ -35,7 +37,7 @@ from tuner.trial.outcome import Status
 _MIN_GROUP_ROUNDS = 4  # rounds: settings of several processes that there is time for fewer of would stay undecided
 _HALF_WIDTH = 0.03  # of the interval (log) against the default: as narrow as that, more rounds are worth little
 _MEMORY_MARGIN = 1.1
-_ONE, _GROUPS = "finals", "group_finals"  # the keys of the record
+_ONE, _GROUPS, _SAME_LATENCY = "finals", "group_finals", "latency_finals"  # the keys of the record
 _EARLY_ROUNDS, _EARLY_PASSES = 4, 2  # before the search is over; one pass says nothing of its scatter
 _MOST_EARLY_ROUNDS = 6  # if they scatter more than expected
 _FAR = 1.5  # times what so many rounds find in 90 % of cases: the looks cost something, and the best looks too good
@@ -51,6 +53,7 @@ class Finals:
     """The finals of one run of a study: of one process, and of several, in rounds that they have in common.
 
     They begin before the search is over if a setting is so far ahead that a few rounds prove it, and go on after it.
+    Where a call of what is proven takes much longer than the default's, those of the fastest that keeps to that follow.
     Fresh processes come from `launcher`; those of the search, `processes`, tell what a start and a step cost.
     """
 
@@ -68,6 +71,8 @@ class Finals:
     """Those that were begun in this run, by the key of the record."""
     _common: Rounds | None = None
     _keepers: dict[str, _Keeper] = field(default_factory=dict)
+    _has_asked: bool = False
+    """Whether this run has asked for the fastest setting at the default's latency."""
     _told: set[str] = field(default_factory=set)
     """The keys of what was told to be proven."""
 
@@ -83,7 +88,7 @@ class Finals:
         contenders = self._contenders()[:2]
         group = self.history.best_group()
         if group is not None and not self._is_proven(_GROUPS):
-            contenders = in_common([contenders, group_contenders(group.setting, None, self.space)])
+            contenders = in_common([contenders, answer_contenders(GROUP, group.setting, self.space)])
         if len(contenders) < 2:
             return 0.0
         costs = self._costs(contenders)
@@ -109,8 +114,11 @@ class Finals:
 
     def is_decidable(self, group: Setting) -> bool:
         """Return whether there is time for so many rounds of several processes that a verdict is likely."""
-        round_s = self.lived_plan().round_s(self._costs(group_contenders(group, None, self.space)))
-        return min(self.time.left_s(), self.time.finals_s) >= _MIN_GROUP_ROUNDS * round_s
+        left_s = min(self.time.left_s(), self.time.finals_s)
+        return self._is_time_for(answer_contenders(GROUP, group, self.space), left_s, n=_MIN_GROUP_ROUNDS)
+
+    def _is_time_for(self, contenders: Sequence[Contender], left_s: float, *, n: int) -> bool:
+        return left_s >= n * self.lived_plan().round_s(self._costs(contenders))
 
     # ---- before the search is over ----------------------------------------------------------------------------
 
@@ -129,7 +137,7 @@ class Finals:
             is_far = self._is_ahead(group, self.history.groups)
             is_last = groups_are_done and self._is_ahead(group, self.history.groups, by=math.log1p(self.plan.margin))
             if is_far or is_last:
-                begun[_GROUPS] = group_contenders(group.setting, None, self.space)
+                begun[_GROUPS] = answer_contenders(GROUP, group.setting, self.space)
         is_other = best is not None and best.setting != self.space.reference and _ONE not in self.tests
         if best is not None and is_other and self._is_ahead(best, self.history.trials):
             begun[_ONE] = self._contenders()[:2]
@@ -205,7 +213,7 @@ class Finals:
         if group is not None:
             group = self._still_best(_GROUPS, group, self.history.groups)
             one_process = None if best is None else own[0].setting
-            contenders[_GROUPS] = group_contenders(group.setting, one_process, self.space)
+            contenders[_GROUPS] = answer_contenders(GROUP, group.setting, self.space, one_process=one_process)
         if len(own) > 1:
             contenders[_ONE] = own
         tests = {key: self._test(key, of_test) for key, of_test in contenders.items()}
@@ -223,8 +231,11 @@ class Finals:
                 + (f", then against {n_rivals} more" if n_rivals > 0 else "")
                 + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
             )
-            self._plan_rounds(in_common([test.contenders[:2] for test in going_on.values()]))
-            hold_rounds(list(going_on.values()), self._rounds(), self._keeping(going_on))
+            self._go_on(going_on, until=self._is_paid_with_latency)
+        if self._is_paid_with_latency():
+            self._hold_same_latency()
+            if going_on:
+                self._go_on(going_on)
         if _ONE not in contenders:
             raise self._nothing_to_hold()
 
@@ -255,7 +266,67 @@ class Finals:
             )
         return TunerError("all trials failed", "`tftune show --details` gives the reason of each")
 
+    # ---- at the latency of the default ------------------------------------------------------------------------
+
+    def _is_paid_with_latency(self) -> bool:
+        """Return whether the fastest setting is proven, at the price of calls that take much longer, as it seems.
+
+        While another answer could still be that, it has `PRIMARY` of the time for itself.
+        """
+        proven = [test for key, test in self.tests.items() if self._is_proven(key)]
+        if not proven or not self.plan.same_latency or self._has_asked:
+            return False
+        share_s = (1 - PRIMARY) * self._rounds().left_at_start_s
+        if any(test.is_primary_open for test in self.tests.values()) and not self.time.left_s() <= share_s < math.inf:
+            return False
+        fastest = max(proven, key=lambda test: test.verdicts()[test.contenders[1].names[0]].speedup or 0.0)
+        first, default = (each.names[0] for each in fastest.contenders[:2])
+        price = fastest.estimates(Objective.LATENCY).log_ratio(first, default)  # whose rate is the inverse
+        return price is not None and price.interval()[0] > MUCH_LONGER
+
+    def _hold_same_latency(self) -> None:
+        """Hold rounds of the fastest setting whose call takes no longer than the default's, or keep why there are none.
+
+        As they follow a verdict, they add no wrong one where all settings are equal.
+        """
+        self._has_asked = True
+        known = self.history.at_same_latency()
+        why = self._why_no_same_latency(known)
+        self.record.put("why_no_same_latency", why or None)
+        if known is None or why:
+            return
+        longer = f"a call of the fastest takes much longer than {self.space.default}'s"
+        self.events.stage(f"{longer}: finals of the fastest that keeps the latency")
+        contenders = answer_contenders(SAME_LATENCY, known[0], self.space)
+        test, common, part = self._test(_SAME_LATENCY, contenders), self._rounds(), self.time.part(LATENCY)
+        common.time = part if self._is_time_for(contenders, part.left_s(), n=MIN_ROUNDS) else self.time
+        try:
+            hold_rounds([test], common, self._keeping({_SAME_LATENCY: test}))
+        finally:
+            common.time = self.time
+
+    def _why_no_same_latency(self, known: tuple[Setting, float] | None) -> str:
+        """Return why there are no finals at the default's latency, by what is `known` of it in the search."""
+        if known is None:
+            return "no other setting keeps it"
+        setting, log_ratio = known
+        for key, answer in ((_ONE, "one process"), (_GROUPS, "several processes")):
+            if key in self.tests and self.tests[key].contenders[0].setting == setting:
+                return f"the fastest that keeps it is that of {answer}"
+        if log_ratio <= 0:
+            speed = f"{math.exp(log_ratio):.2f}× the speed of {self.space.default}"
+            return f"nothing faster keeps it; the fastest that does, {setting}, ran at {speed} in the search"
+        contenders = answer_contenders(SAME_LATENCY, setting, self.space)
+        if not self._is_time_for(contenders, self.time.left_s(), n=MIN_ROUNDS):
+            return "no time was left for its finals: give a longer --time-budget"
+        return ""
+
     # ---- rounds -----------------------------------------------------------------------------------------------
+
+    def _go_on(self, tests: Mapping[str, SequentialTest], until: Callable[[], bool] = lambda: False) -> None:
+        """Hold rounds of tests, as `hold_rounds` does, planned for what each compares first."""
+        self._plan_rounds(in_common([test.contenders[:2] for test in tests.values()]))
+        hold_rounds(list(tests.values()), self._rounds(), self._keeping(tests), until=until)
 
     def _test(self, key: str, contenders: Sequence[Contender]) -> SequentialTest:
         """Return the test of these contenders: one of the same two that was begun before goes on.
@@ -332,6 +403,8 @@ class Finals:
 
     def _name(self, key: str, first: Contender) -> str:
         """Return what the first contender of a test is called in a line."""
+        if key == _SAME_LATENCY:
+            return "the fastest that keeps the latency"
         return f"{first.setting[INSTANCES]} processes" if key == _GROUPS else "the incumbent"
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:

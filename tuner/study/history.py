@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tuner.measure.passes import PassEstimates
+from tuner.space.groups import in_flight
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
@@ -117,6 +119,29 @@ class History:
         allowed = [trial for trial in self.groups if trial.estimate is not None and not trial.over_limit]
         allowed = [trial for trial in allowed if trial.setting in among] or allowed
         return incumbent(allowed) or max(allowed, key=lambda trial: trial.log_ratio or 0.0, default=None)
+
+    def at_same_latency(self) -> tuple[Setting, float] | None:
+        """Return the fastest setting whose call takes no longer than the default's, and its log-ratio to that.
+
+        By Little's law a call takes as long as the items in flight take at the rate. Known are the settings that were
+        measured, and by the posterior mean the incumbent's threads at other batch sizes. None if no call is as short.
+        """
+        tried, best = [*self.trials, *self.groups], self.incumbent()
+        usable = [each for each in tried if each.estimate is not None and each.eligible and not each.over_limit]
+        posterior = self.posterior_means()
+        log_ratios = {each.setting: posterior.get(each.setting, each.log_ratio or 0.0) for each in usable}
+        threads = None if best is None else best.setting.without("batch_size")
+        own = [each for each in self._space.points if each.without("batch_size") == threads]
+        untried = [each for each in own if all(each != trial.setting for trial in tried)]
+        if untried:
+            log_ratios |= self.predictions(untried)
+        n_default = in_flight(self._space.reference)
+        short = [
+            (setting, log_ratio)
+            for setting, log_ratio in log_ratios.items()
+            if setting != self._space.reference and math.log(in_flight(setting) / n_default) <= log_ratio
+        ]
+        return max(short, key=lambda each: each[1], default=None)
 
     def incumbent(self) -> Trial | None:
         """Return the best trial of the space so far."""

@@ -2,7 +2,8 @@
 
 A search answers two questions: which setting of one process is best, and, where the plan has groups, whether several
 processes side by side use the machine better. The second is asked when the first search has shown what one process does
-with a share of the cores, and each has finals of its own.
+with a share of the cores, and each has finals of its own. A third one follows where a call of the fastest takes much
+longer than the default's: which setting is the fastest of those that keep the latency.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import to_builtins
 from tuner.errors import BaselineError
 from tuner.measure.budget import Budget, Countdown, duration_option
 from tuner.measure.planning import noise_floor
-from tuner.space.groups import INSTANCES, is_group, one_of
+from tuner.space.groups import INSTANCES, in_flight, is_group, one_of
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.study.attributes import EndReason, Run, stored_noise
@@ -115,7 +116,7 @@ class Search:
                 self._forecast()
             while requested := self._next_trials():
                 self._measure(requested)
-                self._finals.prove(groups_are_done=not self._n_groups_due())
+                self._finals.prove(groups_are_done=not self._n_usual_groups_due())
             self._measure_groups()
         finally:
             self._evaluator.close()
@@ -222,7 +223,8 @@ class Search:
         if not self._n_groups_due():
             return
         if self._time.is_short_of(self._trial_s()):
-            self._events.stage("no time is left for several processes side by side: give a longer --time-budget")
+            if self._n_usual_groups_due():
+                self._events.stage("no time is left for several processes side by side: give a longer --time-budget")
             return
         self._events.stage("several processes side by side, each with cores of its own")
         # Without a single one there is nothing to hold finals on.
@@ -244,9 +246,8 @@ class Search:
             usual_batch=self._usual_batch(),
             expected=None if tried else self._sampler.prior_mean,
         )
-        setting = next((each for each in chosen if each not in tried), None) or next(
-            each for each in groups if each not in tried
-        )
+        setting = None if self._n_usual_groups_due() else self._group_at_same_latency()
+        setting = setting or next(each for each in [*chosen, *groups] if each not in tried)
         counts = sorted({int(each[INSTANCES]) for each in groups})
         running = self._record.begin_group(distributions(self._space), setting, counts)
         return running, Trial(
@@ -255,6 +256,23 @@ class Search:
 
     def _n_groups_due(self) -> int:
         """Return how many settings of several processes are to be tried yet."""
+        return self._n_usual_groups_due() + (self._group_at_same_latency() is not None)
+
+    def _group_at_same_latency(self) -> Setting | None:
+        """Return the setting of several processes to try for its latency: the fastest number, with smaller batches.
+
+        By Little's law a call takes no longer than the default's with as many items in flight and as many a second.
+        None where that is not asked, nothing gains, or one was tried.
+        """
+        n_default, tried = in_flight(self._space.reference), self._history.groups
+        gains = {each.setting[INSTANCES]: each.log_ratio for each in tried if (each.log_ratio or 0.0) > 0}
+        short = [each for each in self._space.groups if in_flight(each) <= n_default and each[INSTANCES] in gains]
+        if not self._plan.same_latency or any(in_flight(each.setting) <= n_default for each in tried):
+            return None
+        return max(short, key=lambda each: (gains[each[INSTANCES]], each.batch_size), default=None)
+
+    def _n_usual_groups_due(self) -> int:
+        """Return how many are to be tried at the usual batch sizes."""
         n_tried = len({trial.setting for trial in self._history.groups})
         return max(0, min(self._plan.n_groups, len(self._space.groups)) - n_tried)
 

@@ -1,0 +1,292 @@
+"""The third question of a search: what is the fastest at the default's latency; on a scripted machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+import tuner
+from tests.conftest import Call
+from tests.frameworks import read_space, resolve
+from tests.schemas import validator
+from tests.scripted import Log, noisy, run, side_by_side, surface
+from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job.parsed import parse_request
+from tuner.job.request import SearchRequest
+from tuner.machine.host import Machine
+from tuner.measure.budget import LATENCY, Budget, Countdown
+from tuner.measure.recommendation import MUCH_LONGER
+from tuner.report import studycard
+from tuner.report.frame import studies as study_table
+from tuner.result.document import advice_of, describe_study
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, StudyResult
+from tuner.space.groups import in_flight
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.stats.equivalence import VerdictCode
+from tuner.study.plan import Plan
+from tuner.study.record import Record
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Workload
+
+PLAN = Plan(n_groups=3, same_latency=True)
+TIME = Budget(time_s=300)
+
+
+@pytest.fixture(scope="module")
+def several(machine: Machine, stock: Build, resnet50: Workload) -> Space:
+    """The shipped CPU space with settings of several processes, on a machine with two nodes of four cores."""
+    cores = replace(machine, cores=[f"{core},{core + 8}" for core in range(8)])
+    return resolve(read_space("cpu", cores), machine=cores, build=stock, workload=resnet50, with_groups=True)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory, several: Space) -> tuple[Record, Log, Path]:
+    """Return a search whose eight processes are 2.4 times as fast, in calls that take 3.3 times as long."""
+    folder = tmp_path_factory.mktemp("latency")
+    record, log = run(several, noisy(rate=side_by_side(0.3), start_s=2.0), folder=folder, plan=PLAN, budget=TIME)
+    return record, log, folder
+
+
+@pytest.fixture(scope="module")
+def study(searched: tuple[Record, Log, Path]) -> StudyResult:
+    return describe_study(searched[0])
+
+
+def rows_of(study: StudyResult) -> list[tuple[str, str]]:
+    return list(studycard.study_card(study, handle="last").rows)
+
+
+def best_at_the_default_batch(setting: Setting) -> float:
+    """Return items/s of a machine on which a batch of 8 is the best, and several processes gain with it alone."""
+    n = int(setting.to_dict().get("instances", 1))
+    if n > 1:
+        return 25.0 * n if setting.batch_size == 8 else 20.0
+    return surface(setting.with_values(batch_size=2 * setting.batch_size))
+
+
+def only_large_batches(setting: Setting) -> float:
+    """Return items/s of a machine on which several processes gain with the default's batch, and all else loses."""
+    values = setting.to_dict()
+    n = int(values.get("instances", 1))
+    if n > 1 and setting.batch_size >= 8:
+        return 25.0 * n
+    threads = 1.0 if values["inter_op"] == values["intra_op"] == 16 else 0.8
+    return threads * min(100.0, 60.0 + 5.0 * setting.batch_size)
+
+
+# ---- which is asked about --------------------------------------------------------------------------------------
+
+
+def test_only_a_search_without_an_objective_asks_for_it() -> None:
+    def asks(mode: str = "inference", **options: str) -> bool:
+        request = SearchRequest(workload=WorkloadSpec.of_name("lenet5", mode=mode), **options)  # type: ignore[arg-type]
+        return parse_request(request, stores=False).same_latency
+
+    assert asks()
+    assert not asks(objective="throughput")
+    assert not asks(objective="latency")
+    assert not asks(mode="training")
+
+
+def test_items_in_flight_are_those_of_all_processes_and_streams(several: Space) -> None:
+    group = Setting.of({"instances": 4, "streams": 2, "batch_size": 8})
+    assert in_flight(group) == 64
+    assert in_flight(several.reference) == several.reference.batch_size
+
+
+def test_a_part_of_the_time_ends_with_its_share() -> None:
+    clock = Countdown(total_s=100.0, now=lambda: 20.0, began_s=0.0)
+    assert clock.part(0.5).left_s() == 40.0
+    assert replace(clock, total_s=None).part(0.5).total_s is None
+
+
+# ---- in a search -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_fastest_at_the_default_latency_has_an_answer_of_its_own(study: StudyResult, several: Space) -> None:
+    assert study.groups is not None
+    assert study.groups.recommended.latency.low > MUCH_LONGER
+    assert study.same_latency is not None
+    assert study.same_latency.verdicts["tf-default"].code is VerdictCode.BETTER
+    advice = study.same_latency.recommended
+    assert advice.source == "same-latency"
+    assert advice.gain is not None
+    assert advice.latency.low <= 1
+    setting = Setting.of(advice.setting)
+    assert in_flight(setting) <= several.reference.batch_size
+    truth = side_by_side(0.3)(setting) / surface(several.reference)
+    assert study.same_latency.verdicts["tf-default"].speedup == pytest.approx(truth, rel=0.03)
+    assert advice.deployment == several.deployment(setting)
+    assert advice_of(study, groups=None, same_latency=True) == advice
+    assert list(study.answers) == [ONE, SEVERAL, AT_SAME_LATENCY]
+
+
+@pytest.mark.slow
+def test_several_processes_are_tried_with_smaller_batches(searched: tuple[Record, Log, Path], several: Space) -> None:
+    """After each number at the usual batch size the fastest of them has as many items in flight as the default."""
+    tried = [trial.setting for trial in searched[0].groups()]
+    assert [each.batch_size for each in tried] == [several.reference.batch_size] * 3 + [1]
+    assert in_flight(tried[3]) == several.reference.batch_size
+    assert tried[3]["instances"] == 8
+
+
+@pytest.mark.slow
+def test_its_rounds_come_after_the_verdict_and_have_a_part_of_the_time(searched: tuple[Record, Log, Path]) -> None:
+    record, log, _ = searched
+    [begun] = [i for i, stage in enumerate(log.stages) if "finals of the fastest that keeps the latency" in stage]
+    assert any(stage.startswith("proven so far: 8 processes") for stage in log.stages[:begun])
+    assert any(stage.startswith("proven so far: the fastest that keeps the latency") for stage in log.stages[begun:])
+    held = record.attributes().latency_finals
+    assert held is not None
+    assert sum(each.timed_s for each in held.rounds) < LATENCY * TIME.time_s
+    assert record.attributes().runs[-1].wall_s <= 305
+
+
+@pytest.mark.slow
+def test_the_card_names_it_beside_the_others(study: StudyResult) -> None:
+    card = studycard.study_card(study, handle="last")
+    assert [each.text.partition(":")[0] for each in card.answers] == [
+        "resnet50, one process",
+        "8 processes side by side",
+        "same latency, 8 processes side by side",
+    ]
+    assert card.answers[2].word == "FASTER"
+    assert "batch 1 (default 8)" in card.answers[2].setting
+    texts = [text for _, text in card.rows]
+    for command in ("emit", "check", "run"):
+        assert any(text.startswith(f"tftune {command} last --same-latency") for text in texts)
+    [price] = [text for text in texts if text.startswith("same latency: a call")]
+    assert "p50" in price
+    assert not any("--objective latency" in text for text in texts)
+    page = tuner.Study(study).report("html")
+    assert "Finals at the same latency" in page
+    assert "sh, same latency" in page
+    assert "same latency, 8 processes side by side" in tuner.Study(study).report("md")
+    assert study_table([study])["same_latency_verdict"].tolist() == ["better"]
+
+
+@pytest.mark.slow
+def test_its_document_is_what_the_schema_says(study: StudyResult) -> None:
+    document = msgspec.json.decode(msgspec.json.encode(study))
+    validator("show").validate(document)
+    assert msgspec.convert(document, StudyResult).same_latency == study.same_latency
+    del document["same_latency"]
+    assert msgspec.convert(document, StudyResult).same_latency is None  # earlier documents do not have it
+
+
+@pytest.mark.slow
+def test_emit_takes_it(call: Call, searched: tuple[Record, Log, Path], study: StudyResult) -> None:
+    record, _, folder = searched
+    storage = ("--storage", f"sqlite:///{folder}/t.db")
+    code, out, _ = call("emit", record.name, "--same-latency", "--format", "json", *storage)
+    assert code == 0
+    assert msgspec.json.decode(out)["arguments"] == study.same_latency.recommended.arguments
+    error = call("emit", record.name, "--instances", *storage)[2]
+    assert "calls take longer with this; at the same latency" in error
+    assert "--same-latency" in error
+    code, _, error = call("emit", record.name, "--same-latency", "--instances", *storage)
+    assert code == 2
+    assert "an answer of its own" in error
+
+
+@pytest.mark.slow
+def test_without_being_asked_nothing_is_measured(several: Space) -> None:
+    plan = replace(PLAN, same_latency=False)
+    record, _ = run(several, noisy(rate=side_by_side(0.3)), plan=plan, budget=Budget(trials=6))
+    study = describe_study(record)
+    assert (study.same_latency, study.why_no_same_latency) == (None, None)
+    assert len(record.groups()) == 3
+    assert advice_of(study, groups=None, same_latency=True) == study.recommended  # which keeps it
+    slower = structs.replace(study.recommended, latency=None)
+    with pytest.raises(BadInputError, match="no faster setting at the latency of tf-default: a search looks for one"):
+        advice_of(structs.replace(study, recommended=slower), groups=None, same_latency=True)
+    assert any(text.endswith("--objective latency") for _, text in rows_of(study))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rate", "why"),
+    [
+        (best_at_the_default_batch, "the fastest that keeps it is that of one process"),
+        (only_large_batches, "nothing faster keeps it; the fastest that does, "),
+    ],
+)
+def test_why_there_is_none_is_a_line_of_the_card(several: Space, rate: Callable[[Setting], float], why: str) -> None:
+    record, _ = run(several, noisy(rate=rate), plan=PLAN, budget=Budget(trials=12))
+    study = describe_study(record)
+    assert study.same_latency is None
+    assert study.why_no_same_latency is not None
+    assert study.why_no_same_latency.startswith(why)
+    assert f"same latency: {study.why_no_same_latency}" in [text for _, text in rows_of(study)]
+    if "one process" in why:
+        assert advice_of(study, groups=None, same_latency=True) == study.recommended
+    else:
+        with pytest.raises(BadInputError, match="nothing faster keeps it"):
+            advice_of(study, groups=None, same_latency=True)
+
+
+@pytest.mark.slow
+def test_equal_settings_are_not_asked_about(several: Space) -> None:
+    """It follows a verdict: where all settings are equal, that was wrong already, and no third error is added."""
+    for seed in range(6):
+        launcher = noisy(rate=lambda _: 100.0, seed=seed)
+        record, _ = run(several, launcher, plan=PLAN, budget=Budget(trials=8), seed=seed)
+        study = describe_study(record)
+        proven = [answer for answer in study.answers.values() if answer.recommended.gain is not None]
+        assert record.attributes().latency_finals is None or proven
+
+
+@pytest.mark.slow
+def test_what_takes_longer_in_the_finals_is_not_recommended(several: Space) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.3), start_s=2.0), plan=PLAN, budget=TIME)
+    stored = record.get("latency_finals")
+    for round_ in stored["rounds"]:
+        for slice_ in round_["slices"]["same-latency"]:
+            slice_["step_s"] = [2 * each for each in slice_["step_s"]]
+    record.put("latency_finals", stored)
+    answer = describe_study(record).same_latency
+    assert answer is not None
+    assert answer.verdicts["tf-default"].code is VerdictCode.BETTER
+    assert answer.recommended.source == "tf-default"
+    assert answer.recommended.reason.startswith("keep tf-default: in the finals a call")
+    assert any("in the finals a call" in text for _, text in rows_of(describe_study(record)))
+
+
+@pytest.mark.slow
+def test_a_study_that_goes_on_has_another_session_of_it(several: Space, tmp_path: Path) -> None:
+    launcher = noisy(rate=side_by_side(0.3))
+    run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=6))
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=8))
+    assert len(record.attributes().earlier_latency_finals) == 1
+    answer = describe_study(record).same_latency
+    assert answer is not None
+    assert answer.recommended.gain is not None
+    assert answer.recommended.gain.sessions in (1, 2)
+
+
+@pytest.mark.slow
+def test_finals_of_one_process_alone_are_followed_too(space: Space) -> None:
+    """A batch of 16 is the fastest, and takes longer than one of 8 at the default's threads."""
+
+    def rate(setting: Setting) -> float:
+        return surface(setting) * (1.02 if setting.batch_size > 8 else 1.0)
+
+    record, _ = run(space, noisy(rate=rate), plan=Plan(same_latency=True), budget=Budget(trials=16))
+    study = describe_study(record)
+    assert study.recommended.latency.low > MUCH_LONGER
+    assert study.same_latency is not None
+    assert study.same_latency.finals.incumbent["batch_size"] <= 8
+    assert [each.text.partition(":")[0] for each in studycard.study_card(study, handle="last").answers] == [
+        "resnet50",
+        "same latency",
+    ]
+    unproven = structs.replace(study, same_latency=None, why_no_same_latency="no time was left")
+    assert ("", "same latency: no time was left") in rows_of(unproven)
