@@ -685,6 +685,7 @@ def call_on(
             storage_url="",
             feed=None,
             may_change_numerics=False,
+            same_latency=False,
             with_groups=False,
             predict=None,
             libraries={},
