@@ -28,7 +28,7 @@ from tests.command_line import ROOT
 from tests.conftest import Call
 from tests.reference import keep, unpack
 from tests.schemas import validator
-from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
+from tuner.api.options import duration_text, list_text, request_of, setting_text, workload_spec
 from tuner.cli import measure as cli_measure
 from tuner.cli import model as cli_model
 from tuner.cli import rules as cli_rules
@@ -39,6 +39,7 @@ from tuner.job.request import (
     CheckRequest,
     CompareRequest,
     FrameworksRequest,
+    LoadRequest,
     OverheadRequest,
     PredictRequest,
     ProfileRequest,
@@ -207,6 +208,8 @@ def test_results_can_be_pickled(study: tuner.Study) -> None:
 
 TYPED = {"storage", "details", "summary", "json_", "out", "format_", "top", "fail_on_undecided"}
 """Options of a terminal, and the storage, which has a name of its own there."""
+OF_PYTHON = {"progress", "sessions", "every", "python"}
+"""Arguments of functions that are no fields of their requests; `python` is `pythons` of a comparison of frameworks."""
 
 
 @pytest.mark.parametrize(
@@ -238,6 +241,7 @@ def test_options_are_by_default_the_same_in_a_terminal_and_in_python(
             assert plain(asked[name]) == plain(given[name]), name
     of_workload = {each.name for each in dataclasses.fields(WorkloadSpec)}
     assert typed.keys() - of_workload - {"pythons"} <= given.keys(), "an option has another name in Python"
+    assert given.keys() - asked.keys() <= OF_PYTHON, "an argument is no field of the request, and nobody reads it"
 
 
 ASKED: list[tuple[str, Callable[[], Any], Any]] = [
@@ -270,6 +274,16 @@ ASKED: list[tuple[str, Callable[[], Any], Any]] = [
         ),
     ),
     ("tuner.api.comparison.check_study", lambda: tuner.check("mine"), CheckRequest(study="mine")),
+    (
+        "tuner.api.load.load_study",
+        lambda: tuner.load_test("mine", max_p99_ms="50ms", time_budget=timedelta(minutes=4)),
+        LoadRequest(study="mine", max_p99_ms="50ms", time_budget="240.0s"),
+    ),
+    (
+        "tuner.api.rules.run_recommendation",
+        lambda: tuner.recommend("mlp", rules=Path("r.json"), verify=True, time_budget=60),
+        RecommendRequest(workload=WorkloadSpec(words=("mlp",)), rules="r.json", verify=True, time_budget="60.0s"),
+    ),
     (
         "tuner.job.size.size",
         lambda: tuner.size("600/min", 50, costs={"a": 2}),
@@ -350,7 +364,7 @@ def test_options_become_the_words_of_a_command_line() -> None:
     assert [duration_text(each) for each in (timedelta(minutes=2), np.int64(9))] == ["120.0s", "9.0s"]
     assert parse_size(3 << 30) == 3 << 30
     assert duration_text(1_000_000.5) == "1000000.5s"
-    assert [batch_sizes_text(each) for each in (8, [1, 2], "1,2", np.int64(8))] == ["8", "1,2", "1,2", "8"]
+    assert [list_text(each) for each in (8, [1, 2], "1,2", np.int64(8))] == ["8", "1,2", "1,2", "8"]
     assert setting_text({"inter_op": 1, "batch_size": 16}) == "inter_op=1,batch_size=16"
 
 
@@ -364,6 +378,15 @@ def test_one_value_may_stand_for_a_list_of_one() -> None:
     assert spec.input_shapes == ("x=16", "y=16", "z=3,8")
     assert spec.input_ranges == ("a=0:9", "b=9", "c=0:9")
     assert spec.op_libraries == ("tensorflow_text",)
+    of_workload: dict[str, Any] = {"workload": "m.onnx", "options": {}}
+    assert request_of(FrameworksRequest, {"frameworks": "openvino", **of_workload}).frameworks == "openvino"
+    for settings, typed in (("intel", "intel"), ({"inter_op": 1}, "inter_op=1")):
+        assert request_of(PredictRequest, {"settings": settings, **of_workload}).settings == [typed]
+
+
+def test_an_option_that_is_none_is_not_given() -> None:
+    none: dict[str, Any] = dict.fromkeys(["mode", "params", "tags", "op_libraries", "inputs", "rate", "minimize"])
+    assert workload_spec("m.onnx", **none) == WorkloadSpec(words=("m.onnx",))
 
 
 def test_inputs_of_python_are_not_fed_as_what_python_prints_of_them() -> None:

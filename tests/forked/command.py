@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ for line in sys.stdin:  # noqa: B007  # the last one is read below
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 else:
     sys.exit()
+signal.alarm(600)  # s: what hangs fails its test, and does not stop all tests
 call = json.loads(line)
 os.chdir(call["folder"])
 os.environ.clear()

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from tuner.api.options import WorkloadOptions, request_of
+from tuner.api.options import Duration, WorkloadOptions, request_of
 from tuner.api.shown import Shown, Tabled
 from tuner.job import frameworks as comparisons
 from tuner.job.check import check_study
@@ -60,15 +60,15 @@ def compare(
     a: str | Mapping[str, Value],
     b: str | Mapping[str, Value],
     *,
-    time_budget: str | float = "2m",
+    time_budget: Duration = "2m",
     space: str | Path | None = None,
     objective: str | None = None,
-    batch_size: int | Sequence[int] | None = None,
+    batch_size: str | int | Sequence[int] | None = None,
     numerics: str = KEEP,
     margin: float | str = MARGIN,
     python: str | Path | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: Duration = TRIAL_TIMEOUT,
     wait: bool = False,
     progress: bool = True,
     **options: Unpack[WorkloadOptions],
@@ -88,11 +88,11 @@ def check(
     *,
     instances: bool | None = None,
     same_latency: bool = False,
-    time_budget: str | float = "2m",
+    time_budget: Duration = "2m",
     margin: float | str | None = None,
     python: str | Path | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float | None = None,
+    trial_timeout: Duration | None = None,
     wait: bool = False,
     progress: bool = True,
 ) -> Check:
@@ -136,13 +136,13 @@ def compare_frameworks(
     frameworks: Sequence[str] | None = None,
     batches: str | Sequence[int] = "1,4,16,64,256,1024",
     batch_size: int | None = None,
-    time_budget: str | float = "30m",
+    time_budget: Duration = "30m",
     space: str | Path | None = None,
     numerics: str = KEEP,
     margin: float | str = MARGIN,
     python: Mapping[str, str | Path] | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float = "5m",
+    trial_timeout: Duration = "5m",
     new: bool = False,
     stored: bool = False,
     wait: bool = False,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from tuner.api.options import request_of, storage_text
+from tuner.api.options import Duration, request_of, storage_text
 from tuner.api.shown import Printed, Shown, Tabled
 from tuner.errors import BadInputError
 from tuner.job import size as sizing
@@ -69,10 +69,10 @@ def load_test(
     max_p99_ms: float | str | None = None,
     max_batch: int | None = None,
     batch_wait_ms: float | str | None = None,
-    time_budget: str | float = "4m",
+    time_budget: Duration = "4m",
     python: str | Path | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float | None = None,
+    trial_timeout: Duration | None = None,
     wait: bool = False,
     progress: bool = True,
 ) -> LoadTest:

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from rich.console import RenderableType
 
-from tuner.api.options import WorkloadOptions, request_of
+from tuner.api.options import Duration, WorkloadOptions, request_of
 from tuner.api.shown import Printed
 from tuner.job.capture import Capture, capture_text, write_capture
 from tuner.job.overhead import measure_overhead
@@ -48,9 +48,9 @@ def overhead(
     *,
     batches: str | Sequence[int] = "1..256",
     executions: str | Sequence[str] = (),
-    time_budget: str | float = "10m",
+    time_budget: Duration = "10m",
     python: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: Duration = TRIAL_TIMEOUT,
     wait: bool = False,
     progress: bool = True,
     **options: Unpack[WorkloadOptions],
@@ -60,7 +60,7 @@ def overhead(
     `batches` are such as "1..64" (doubling), "1,8,32" or [1, 8, 32]; `executions` are of graph, eager and xla, all that
     the model has if none are named. Raises BadInputError for what cannot be looked into.
     """
-    arguments = locals() | {"executions": executions or options.get("execution", ())}
+    arguments = locals() | {"executions": executions or options.get("execution") or ()}
     request = request_of(OverheadRequest, arguments)
     return RuntimeOverhead(measure_overhead(request, OverheadShown(stderr_console(quiet=not progress))))
 
@@ -92,7 +92,7 @@ def profile(
     *,
     batch_size: int | None = None,
     python: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: Duration = TRIAL_TIMEOUT,
     wait: bool = False,
     progress: bool = True,
     **options: Unpack[WorkloadOptions],
@@ -143,11 +143,11 @@ def predict(
     settings: Sequence[str | Mapping[str, Value]] = (),
     space: str | Path | None = None,
     pins: Mapping[str, Value] | None = None,
-    batch_size: int | Sequence[int] | None = None,
+    batch_size: str | int | Sequence[int] | None = None,
     ideal: bool = False,
     profile: str | Path | None = None,
     python: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: Duration = TRIAL_TIMEOUT,
     new: bool = False,
     wait: bool = False,
     progress: bool = True,

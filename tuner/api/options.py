@@ -15,6 +15,9 @@ from tuner.quantity import PER_SECOND, PERCENT
 from tuner.space.values import Value
 from tuner.workload.spec import WorkloadSpec
 
+Duration = str | float | timedelta
+"""Text such as "5m", or a number of seconds."""
+
 
 class WorkloadOptions(TypedDict, total=False):
     """What names a workload beside its name or file.
@@ -49,7 +52,7 @@ class WorkloadOptions(TypedDict, total=False):
 
 
 def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[WorkloadOptions]) -> WorkloadSpec:
-    """Return a workload with its options as they would be typed; several words are a command.
+    """Return a workload with its options as they would be typed, but those that are None; several words are a command.
 
     Raises TypeError for an option that there is not.
     """
@@ -58,7 +61,8 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         raise TypeError(f"unexpected keyword argument '{unknown[0]}'")
     words = (str(workload),) if isinstance(workload, str | Path) else tuple(workload)
     rate = None if options.get("rate") is None else PER_SECOND.parse(options["rate"], "rate")
-    return replace(request_of(WorkloadSpec, {"words": words, **options}), rate=rate)
+    given = {name: value for name, value in options.items() if value is not None}
+    return replace(request_of(WorkloadSpec, {"words": words, **given}), rate=rate)
 
 
 def _several(value: object) -> Sequence[object]:
@@ -87,15 +91,12 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None:
-    """Return batch sizes as they would be typed, None where none is asked for."""
-    if batch_size is None or isinstance(batch_size, str):
-        return batch_size
-    sizes = batch_size if isinstance(batch_size, Iterable) else [batch_size]
-    return ",".join(map(str, sizes))
+def list_text(values: object) -> str | None:
+    """Return batch sizes or names as they would be typed, None where none is asked for."""
+    return None if values is None else _joined(values, ",")
 
 
-def duration_text(duration: str | float | timedelta | None) -> str | None:
+def duration_text(duration: Duration | None) -> str | None:
     """Return a duration as it would be typed; a number is one of seconds."""
     if isinstance(duration, timedelta):
         duration = duration.total_seconds()
@@ -133,19 +134,18 @@ R = TypeVar("R")
 _TYPED: Mapping[str, Callable[[Any], Any]] = {
     "time_budget": duration_text,
     "trial_timeout": duration_text,
-    "batch_size": batch_sizes_text,
-    "batches": batch_sizes_text,
-    "frameworks": lambda names: None if names is None else ",".join(names),
+    **dict.fromkeys(("batch_size", "batches", "frameworks", "tags"), list_text),
     "pins": pins_text,
     "costs": pins_text,
     "pythons": pins_text,
     "a": setting_text,
     "b": setting_text,
-    "settings": lambda settings: [setting_text(each) for each in settings],
+    "settings": lambda settings: [
+        setting_text(each) for each in ([settings] if isinstance(settings, str | Mapping) else settings)
+    ],
     "margin": lambda margin: None if margin is None else margin_share(margin),
     "storage": storage_text,
     "params": lambda params: tuple(f"{name}={_text(value)}" for name, value in params.items()),
-    "tags": lambda tags: tags if tags is None or isinstance(tags, str) else ",".join(tags),
     "op_libraries": lambda libraries: tuple(map(str, _several(libraries))),
     "input_shapes": lambda shapes: tuple(f"{name}={_joined(shape, ',')}" for name, shape in shapes.items()),
     "input_ranges": lambda ranges: tuple(f"{name}={_joined(ends, ':')}" for name, ends in ranges.items()),

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from msgspec import structs
 
-from tuner.api.options import WorkloadOptions, request_of, storage_text
+from tuner.api.options import Duration, WorkloadOptions, request_of, storage_text
 from tuner.api.shown import Shown
 from tuner.devices import registry as devices
 from tuner.errors import FindingError, unknown_name
@@ -209,7 +209,7 @@ def recommend(
     rules: str | Path | None = None,
     batch: bool = False,
     verify: bool = False,
-    time_budget: str | float = COMPARED,
+    time_budget: Duration = COMPARED,
     python: str | Path | None = None,
     wait: bool = False,
     progress: bool = True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from tuner.api.options import WorkloadOptions, duration_text, request_of
+from tuner.api.options import Duration, WorkloadOptions, duration_text, request_of
 from tuner.api.study import Study
 from tuner.errors import TunerError
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
@@ -19,11 +19,11 @@ from tuner.stats import MARGIN
 def search(
     workload: str | Path | Sequence[str],
     *,
-    time_budget: str | float | None = None,
+    time_budget: Duration | None = None,
     trials: int | None = None,
     space: str | Path | None = None,
     objective: str | None = None,
-    batch_size: int | Sequence[int] | None = None,
+    batch_size: str | int | Sequence[int] | None = None,
     pins: Mapping[str, Value] | None = None,
     max_p99_ms: float | str | None = None,
     max_memory: str | float | None = None,
@@ -34,10 +34,10 @@ def search(
     margin: float | str = MARGIN,
     seed: int = 0,
     sessions: int = 1,
-    every: str | float | None = None,
+    every: Duration | None = None,
     python: str | Path | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: Duration = TRIAL_TIMEOUT,
     launcher: str = "fork",
     new: bool = False,
     wait: bool = False,

@@ -4,7 +4,8 @@ A pattern finds the place of a number in a line. What stands there may go on pas
 
     number    digits, grouped by  , . ' _  or a narrow space in threes, [. or , and decimals], [e, E or D and a power]
     spread    ± 0.1   +/- 0.1   (± 3%)   -13   /1.5       between a number and its unit
-    unit      [k, M, Gi, million …] a time, an energy, a rate (FPS, qps, GB), a/b, a per b, %   in brackets, too
+    unit      a time, an energy, [k, M, Gi, million …] a rate (FPS, qps, GB), a/b, a per b      in brackets, too
+              k, M, Gi, million … alone   % without a blank
 
     1,830.4   1'830.4   1_830          separators of thousands, in groups of three
     1.83e3   1.83E+03   1.83D+03       exponents
@@ -12,7 +13,7 @@ A pattern finds the place of a number in a line. What stands there may go on pas
 
 Nothing else is understood. Letters that touch a number are a unit of their own. Between two numbers without a blank
 only marks of columns may stand: behind any other the number may go on, and it is refused. A number without a unit
-keeps the words around it. Numbers with other words are doubtful: refused if they are far apart, else told of.
+keeps the words around it. Numbers with other words are doubtful: refused if they are far apart, else shown by a note.
 Whatever can be read in two ways is refused: `12,84`, `1:23` and `1 830` are one number to some readers and two to
 others. A separator that the pattern itself names, with a digit on its other side, parts two columns.
 """
@@ -145,7 +146,7 @@ class Reading:
         one, other = statistics.median(reading.values), statistics.median(first.values)
         if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
             raise NoNumberError(
-                f"numbers such as {one:g}, and {other:g} in the first run: a dot may part thousands in one of them",
+                f"{one:g} stands where the first run has {other:g}, and a dot may part thousands in one of them",
                 _PLAIN,
             )
         is_known = "#" not in reading.around + first.around  # and so the numbers are of other things: ms/100 images
@@ -188,7 +189,7 @@ def read(pattern: str, output: str) -> Reading:
     good = [each for each in numbers if isinstance(each, _Number)]
     if differing := two_dots(each.text for each in good):
         raise NoNumberError(
-            f"'{pattern}' matched {differing[0]} and {differing[1]}: a dot parts thousands in one of them",
+            f"'{pattern}' matched {differing[0]} and {differing[1]}, and a dot parts thousands in one of them",
             _PLAIN,
         )
     late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))

@@ -193,13 +193,13 @@ def factor(unit: str, other: str) -> float:
     if not unit or not other:
         named = unit or other
         raise NoNumberError(
-            f"numbers with different units: some have the unit {named}, and others have none",
+            f"numbers have different units, as some have the unit {named}, and others have none",
             f"let the command print {named} after each number under every setting, or let the pattern match {named}, "
             f"e.g. ([0-9.]+) *{named}",
         )
     over, bar, under = _parts(unit)
     inverse = ", one the inverse of the other" if scales(f"{under}{bar}{over}").keys() & others.keys() else ""
     raise NoNumberError(
-        f"numbers with different units, {unit} and {other}{inverse}",
+        f"numbers have different units, {unit} and {other}{inverse}",
         "let the command print one unit under every setting, or let the pattern match one unit alone",
     )
