@@ -147,9 +147,14 @@ def answer_of(study: StudyResult, *, groups: bool | None, same_latency: bool) ->
         of = SEVERAL if (several_come_first(study) if groups is None else groups) else ONE
     elif groups is not None:
         raise BadInputError("--same-latency is an answer of its own", "leave out --instances, or --same-latency")
-    else:  # the answer on one process may keep it
-        short = [of for of, each in answers.items() if (price := each.recommended.latency) and price.low <= 1]
-        of = AT_SAME_LATENCY if study.same_latency is not None or not short else short[0]
+    elif not answers and study.recommended is None:
+        raise no_finals(study.study)
+    else:  # another answer may keep it
+        short = [each.recommended for each in answers.values()]
+        short = [each for each in short if each.latency is not None and each.latency.low <= 1]
+        fastest = max(short, key=lambda each: 0.0 if each.gain is None else each.gain.speedup or 0.0, default=None)
+        keeping = (of for of, each in answers.items() if each.recommended is fastest)
+        of = AT_SAME_LATENCY if study.same_latency is not None else next(keeping, AT_SAME_LATENCY)
     if of not in answers:
         raise {ONE: no_finals(study.study), SEVERAL: no_groups(study), AT_SAME_LATENCY: _no_same_latency(study)}[of]
     return answers[of]

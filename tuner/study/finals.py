@@ -299,6 +299,7 @@ class Finals:
         self.events.stage(f"{longer}: finals of the fastest that keeps the latency")
         contenders = answer_contenders(SAME_LATENCY, known[0], self.space)
         test, common, part = self._test(_SAME_LATENCY, contenders), self._rounds(), self.time.part(LATENCY)
+        test.min_steps = self._min_steps
         common.time = part if self._is_time_for(contenders, part.left_s(), n=MIN_ROUNDS) else self.time
         try:
             hold_rounds([test], common, self._keeping({_SAME_LATENCY: test}))

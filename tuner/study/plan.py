@@ -53,9 +53,8 @@ class Plan:
     `margin` is the smallest difference that matters in practice (0.02 is 2 %). A search ends when the next trial is
     expected to gain less than `min_gain` (log-ratio). If its space is of one process, `n_groups` settings of several
     are tried after that. With `same_latency` the fastest setting whose call takes no longer than the default's has
-    finals of its own, where a call of the fastest of all takes much longer.
-    are tried after that. With a `score`, that is what settings are chosen by, and no finals follow: what is chosen is
-    measured in another way, which has the time of the finals.
+    finals of its own, where a call of the fastest of all takes much longer. With a `score`, that is what settings are
+    chosen by, and no finals follow: what is chosen is measured in another way, which has the time of the finals.
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
