@@ -93,7 +93,7 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
     answers = list(load_card(structs.replace(load, curves=(default, *shown))).answers)
     if advice.source != default.name:
         answers[0] = replace(answers[0], setting=deployment_words(advice.deployment, study))
-    elif advice.limits is LimitStatus.MET:
+    elif any(curve.capacity is not None and curve.capacity.rate for curve in load.curves):
         verdicts = [curve.against_default for curve in others]
         is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
         code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE

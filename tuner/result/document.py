@@ -83,7 +83,7 @@ def describe_study(record: Record) -> StudyResult:
     if finals_verdicts is not None:
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
-        recommended = capacity_advice(load)
+        recommended = capacity_advice(load, stored.limits)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
@@ -205,7 +205,7 @@ def describe_line(record: Record) -> StudyLine:
     verdict: VerdictResult | None = None
     setting: dict[str, Value] | None = None
     if stored.objective is Objective.CAPACITY and (load := load_of(record)) is not None:
-        advice, others = capacity_advice(load), [each.against_default for each in load.curves[1:]]
+        advice, others = capacity_advice(load, stored.limits), [each.against_default for each in load.curves[1:]]
         known = [each for each in others if each is not None and each.speedup is not None]
         verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
         setting = _other_values(advice.setting if advice.deployment else {}, subject)
