@@ -13,6 +13,7 @@ from msgspec import structs
 import tuner
 from tests.conftest import Call, Finished
 from tests.frameworks import read_space, resolve
+from tests.loads import held, result_of
 from tests.schemas import validator
 from tests.scripted import Log, noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
@@ -141,6 +142,17 @@ def test_of_two_answers_that_keep_it_the_faster_one_is_taken(finished: Finished,
         assert advice.gain.speedup == 1.5
     with pytest.raises(BadInputError, match="has no finals yet"):
         advice_of(structs.replace(study, finals=None, recommended=None), groups=None, same_latency=True)
+
+
+def test_batches_of_a_server_at_the_same_latency_are_its_own(finished: Finished, space: Space, tmp_path: Path) -> None:
+    study, load = describe_study(finished(space, tmp_path, trials=16)[0]), result_of(held()[0])
+    advice = structs.replace(study.recommended, setting={**study.recommended.setting, "batch_size": 1})
+    short = structs.replace(
+        study, same_latency=AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=advice)
+    )
+    loaded = structs.replace(load, curves=(load.curves[0], structs.replace(load.curves[1], setting=advice.setting)))
+    assert studycard._batching(short, advice, loaded).max_batch_size == 1
+    assert studycard._batching(short, study.recommended, loaded).max_batch_size == loaded.curves[1].max_batch == 8
 
 
 # ---- in a search -----------------------------------------------------------------------------------------------

@@ -284,7 +284,9 @@ def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | 
     a limit no more batches wait than it leaves time for. Calls of --rate wait already.
     """
     threads, n_processes = advice.deployment.streams, advice.deployment.processes
-    curve = _curve(advice, load)
+    # The answer at the same latency has batches of its own: those that carry most take longer.
+    is_short = study.same_latency is not None and advice is study.same_latency.recommended
+    curve = None if is_short else _curve(advice, load)
     if curve is not None and load is not None and load.limit_ms is not None:
         batch_ms = 1000 * curve.max_batch * threads * n_processes / curve.saturation
         return Batching(
