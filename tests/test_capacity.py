@@ -26,7 +26,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.model.capacity import CapacityScore, most_promising
 from tuner.model.queueing import Batching, Queue
-from tuner.result.load import LoadResult, capacity_advice, carries_most, curve_results
+from tuner.result.load import CurveResult, LoadResult, capacity_advice, carries_most, curve_results
+from tuner.result.study import RecommendedResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -38,6 +39,7 @@ from tuner.trial.outcome import Slice, Status
 from tuner.workload.workload import Workload
 
 LIMIT_S = 0.25
+NO_LIMITS = Limits()
 DEFAULT = setting(intra_op=2, batch_size=4)
 
 
@@ -120,6 +122,14 @@ def test_the_most_promising_have_threads_of_their_own() -> None:
     assert len(most_promising(trials, score, 1)) == 1
 
 
+def test_a_smaller_batch_takes_the_place_of_one_that_takes_too_much_memory() -> None:
+    score = CapacityScore(limit_s=LIMIT_S, default=DEFAULT)
+    large = setting(intra_op=1, batch_size=8)
+    small = large.with_values(batch_size=4)
+    trials = [trial(0, DEFAULT, 0.05), replace(trial(1, large, 0.06), over_limit=True), trial(2, small, 0.04)]
+    assert [each.setting for each in most_promising(trials, score, 3)] == [small]
+
+
 @pytest.mark.slow
 def test_a_search_for_capacity_finds_what_carries_most(space: Space) -> None:
     """Throughput is largest at the largest batch, whose step alone breaks the limit; no finals follow."""
@@ -161,7 +171,7 @@ def load() -> LoadResult:
 
 
 def test_the_answer_is_what_was_shown_to_carry_most(load: LoadResult) -> None:
-    advice = capacity_advice(load)
+    advice = capacity_advice(load, NO_LIMITS)
     assert (advice.source, advice.limits) == ("one process", LimitStatus.MET)
     assert advice.gain is not None
     assert advice.gain.speedup == pytest.approx(1.95, abs=0.3)
@@ -169,7 +179,7 @@ def test_the_answer_is_what_was_shown_to_carry_most(load: LoadResult) -> None:
     assert advice.arguments["batch_size"] == advice.setting["batch_size"] == load.curves[1].max_batch
     undecided = structs.replace(load.curves[1].against_default, code=VerdictCode.UNDECIDED, low=0.9)
     open_ = structs.replace(load, curves=(load.curves[0], structs.replace(load.curves[1], against_default=undecided)))
-    kept = capacity_advice(open_)
+    kept = capacity_advice(open_, NO_LIMITS)
     assert (kept.source, kept.gain, kept.deployment) == ("tf-default", None, Deployment())
     assert kept.reason == "keep tf-default: no setting was shown to carry more by more than the margin"
 
@@ -180,12 +190,32 @@ def test_where_the_default_carries_nothing_what_carries_something_is_the_answer(
         load.curves[1], against_default=None
     )  # fmt: skip
     only = structs.replace(load, curves=(default, other))
-    assert carries_most(only) is other
-    assert (capacity_advice(only).source, capacity_advice(only).gain) == ("one process", None)
+    assert carries_most(only, NO_LIMITS) is other
+    assert (capacity_advice(only, NO_LIMITS).source, capacity_advice(only, NO_LIMITS).gain) == ("one process", None)
     none = structs.replace(only, curves=(default, structs.replace(other, capacity=nothing)))
-    advice = capacity_advice(none)
+    advice = capacity_advice(none, NO_LIMITS)
     assert (advice.source, advice.limits) == ("tf-default", LimitStatus.BROKEN)
     assert advice.reason == "keep tf-default: no setting keeps to the limit at any rate"
+
+
+def test_what_takes_too_much_memory_under_load_is_no_answer(load: LoadResult) -> None:
+    default, other = load.curves
+    lean, heavy = (structs.replace(other, peak_memory_bytes=n << 20) for n in (100, 300))
+    limits = Limits(p99_s=0.08, memory_bytes=200 << 20)
+
+    def advice(of_default: int, curve: CurveResult) -> RecommendedResult:
+        first = structs.replace(default, peak_memory_bytes=of_default << 20)
+        return capacity_advice(structs.replace(load, curves=(first, curve)), limits)
+
+    assert (advice(100, lean).source, advice(100, lean).limits) == ("one process", LimitStatus.MET)
+    kept = advice(100, heavy)
+    assert (kept.source, kept.limits, kept.deployment) == ("tf-default", LimitStatus.MET, Deployment())
+    assert kept.reason.startswith("keep tf-default: no setting that keeps to the limit on memory was shown to carry")
+    slower = structs.replace(lean, against_default=structs.replace(lean.against_default, code=VerdictCode.WORSE))
+    assert advice(300, slower).source == "one process"  # the default takes too much
+    none = advice(300, heavy)
+    assert (none.source, none.limits) == ("tf-default", LimitStatus.BROKEN)
+    assert none.reason == "keep tf-default: no setting keeps to the limit on memory with batches of at most 8"
 
 
 def test_the_commands_of_a_search_for_capacity(

@@ -26,12 +26,13 @@ from tests.scripted_launcher import ScriptedLauncher
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
-from tuner.job.frameworks.comparison import Comparison, prepare_comparison
+from tuner.job.frameworks.comparison import Comparison, prepare_comparison, request_of
 from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.preparation import check, make_ready, tune
 from tuner.job.frameworks.result import ComparisonData, bests, describe_frameworks
 from tuner.job.frameworks.scan import Schedule, answering, scan
 from tuner.job.frameworks.store import CheckedStart, Loading, Store
+from tuner.job.parsed import parse_request
 from tuner.job.request import MAY_CHANGE, FrameworksRequest
 from tuner.machine.pagecache import evict
 from tuner.measure.agreement import spread
@@ -83,6 +84,13 @@ def test_variants_are_frameworks_executions_and_precisions() -> None:
     assert ([each.name for each in names], are_named) == (["tensorflow", "openvino", "tensorflow-xla"], True)
     with pytest.raises(BadInputError, match="unknown framework 'openvin'; did you mean openvino"):
         chosen("openvin", keep, CPU)
+
+
+def test_searches_of_frameworks_look_for_throughput_alone() -> None:
+    """What is the fastest at the default's latency is no row of the comparison, and takes time."""
+    of_tensorflow = variants(CPU, {}, may_change_numerics=False)["tensorflow"]
+    request = FrameworksRequest(workload=WorkloadSpec.of_name("lenet5"))
+    assert not parse_request(request_of(of_tensorflow, request, BATCH), stores=False).same_latency
 
 
 def test_an_interpreter_is_for_one_framework_or_for_all() -> None:

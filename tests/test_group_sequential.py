@@ -37,7 +37,7 @@ from tuner.measure.warning import Code
 from tuner.report.card import check_card
 from tuner.report.verdicts import comparison, speedup_text
 from tuner.result import evidence
-from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
+from tuner.result.comparison import CheckResult, ComparisonResult, LatencyRatio, NothingToCheck
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -820,6 +820,21 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):
         validator("check").validate(json.loads(msgspec.json.encode(document)))
+
+
+def test_a_check_at_the_same_latency_fails_where_a_call_takes_longer() -> None:
+    comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
+    found = check._latency(StoredFinals.from_dict(json.loads(json.dumps(comparison.to_dict()))))
+    assert found is not None
+    assert found.ratio == pytest.approx(0.5, rel=0.1)
+    whole = PooledVerdict(verdict=comparison.verdict, n=1)
+    kept = check.check_result("made", comparison, whole, latency=found)
+    assert (kept.helps, check_card(kept).answers[0].word) == (True, "STILL FASTER")
+    longer = LatencyRatio(ratio=1.2, low=1.1, high=1.3)
+    lost = check.check_result("made", comparison, whole, latency=longer)
+    assert (lost.helps, check_card(lost).answers[0].word) == (False, "NO LONGER AT THE SAME LATENCY")
+    assert ("Latency", "a call takes 1.20 [1.10, 1.30] times as long") in check_card(lost).rows
+    validator("check").validate(json.loads(msgspec.json.encode(lost)))
 
 
 def test_an_undecided_figure_is_an_interval() -> None:

@@ -11,8 +11,9 @@ import pytest
 from msgspec import structs
 
 import tuner
-from tests.conftest import Call
+from tests.conftest import Call, Finished
 from tests.frameworks import read_space, resolve
+from tests.loads import held, result_of
 from tests.schemas import validator
 from tests.scripted import Log, noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
@@ -21,16 +22,29 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.budget import LATENCY, Budget, Countdown
+from tuner.measure.constraint import Limits
 from tuner.measure.recommendation import MUCH_LONGER
+from tuner.measure.rounds import SAME_LATENCY
 from tuner.report import studycard
 from tuner.report.frame import studies as study_table
 from tuner.result.document import advice_of, describe_study
-from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, StudyResult
+from tuner.result.study import (
+    AT_SAME_LATENCY,
+    ONE,
+    SEVERAL,
+    AnswerResult,
+    CallResult,
+    GainResult,
+    LatencyResult,
+    RecommendedResult,
+    StudyResult,
+)
 from tuner.space.groups import in_flight
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
-from tuner.study.plan import Plan
+from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
+from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
@@ -105,6 +119,40 @@ def test_a_part_of_the_time_ends_with_its_share() -> None:
     clock = Countdown(total_s=100.0, now=lambda: 20.0, began_s=0.0)
     assert clock.part(0.5).left_s() == 40.0
     assert replace(clock, total_s=None).part(0.5).total_s is None
+
+
+def test_of_two_answers_that_keep_it_the_faster_one_is_taken(finished: Finished, space: Space, tmp_path: Path) -> None:
+    study = describe_study(finished(space, tmp_path, trials=16)[0])
+    call_ = CallResult(items=8, p50_ms=80.0, p99_ms=None, peak_memory_bytes=None)
+    price = LatencyResult(before=call_, after=call_, ratio=0.8, low=0.7, high=0.9)
+
+    def proven(speedup: float) -> RecommendedResult:
+        gain = GainResult(
+            speedup=speedup, low=1.05, high=2.0, code=VerdictCode.BETTER, sessions=1, sessions_disagree=False,
+            closest_s=None,
+        )  # fmt: skip
+        return structs.replace(study.recommended, gain=gain, latency=price)
+
+    def of_both(one: float, several: float) -> StudyResult:
+        groups = AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=proven(several))
+        return structs.replace(study, recommended=proven(one), groups=groups)
+
+    for one, several in ((1.2, 1.5), (1.5, 1.2)):
+        advice = advice_of(of_both(one, several), groups=None, same_latency=True)
+        assert advice.gain.speedup == 1.5
+    with pytest.raises(BadInputError, match="has no finals yet"):
+        advice_of(structs.replace(study, finals=None, recommended=None), groups=None, same_latency=True)
+
+
+def test_batches_of_a_server_at_the_same_latency_are_its_own(finished: Finished, space: Space, tmp_path: Path) -> None:
+    study, load = describe_study(finished(space, tmp_path, trials=16)[0]), result_of(held()[0])
+    advice = structs.replace(study.recommended, setting={**study.recommended.setting, "batch_size": 1})
+    short = structs.replace(
+        study, same_latency=AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=advice)
+    )
+    loaded = structs.replace(load, curves=(load.curves[0], structs.replace(load.curves[1], setting=advice.setting)))
+    assert studycard._batching(short, advice, loaded).max_batch_size == 1
+    assert studycard._batching(short, study.recommended, loaded).max_batch_size == loaded.curves[1].max_batch == 8
 
 
 # ---- in a search -----------------------------------------------------------------------------------------------
@@ -206,7 +254,7 @@ def test_without_being_asked_nothing_is_measured(several: Space) -> None:
     assert len(record.groups()) == 3
     assert advice_of(study, groups=None, same_latency=True) == study.recommended  # which keeps it
     slower = structs.replace(study.recommended, latency=None)
-    with pytest.raises(BadInputError, match="no faster setting at the latency of tf-default: a search looks for one"):
+    with pytest.raises(BadInputError, match="at the latency of tf-default: only a search without"):
         advice_of(structs.replace(study, recommended=slower), groups=None, same_latency=True)
     assert any(text.endswith("--objective latency") for _, text in rows_of(study))
 
@@ -290,3 +338,17 @@ def test_finals_of_one_process_alone_are_followed_too(space: Space) -> None:
     ]
     unproven = structs.replace(study, same_latency=None, why_no_same_latency="no time was left")
     assert ("", "same latency: no time was left") in rows_of(unproven)
+
+
+@pytest.mark.slow
+def test_a_limit_on_p99_has_its_steps_there_too(several: Space) -> None:
+    """Steps of a third of a second are few until a verdict."""
+    slow = side_by_side(0.3)
+    limits = Limits(p99_s=1000.0)  # which all keep to
+    plan = replace(PLAN, evaluation=EvaluatorPlan(limits=limits))
+    launcher = noisy(rate=lambda each: 0.1 * slow(each), start_s=2.0)
+    record, _ = run(several, launcher, plan=plan, limits=limits, budget=Budget(time_s=3000))
+    answer = describe_study(record).same_latency
+    assert answer is not None
+    assert answer.finals.tails[SAME_LATENCY].n_steps >= samples_needed(QUANTILES["p99"])
+    assert answer.finals.kept[SAME_LATENCY] is LimitStatus.MET

@@ -127,8 +127,8 @@ def check(
     """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
 
     Each check adds a session to the study, for example on another day, and the verdict combines all sessions. The exit
-    code is 1 if the recommendation is shown to be slower than or equal to the default, and 0 otherwise, also if
-    undecided.
+    code is 1 if the recommendation is shown to be slower than or equal to the default, or with --same-latency to take
+    longer for a call. It is 0 otherwise, also if undecided.
     """
     from tuner.api.comparison import Check
     from tuner.job.check import check_study

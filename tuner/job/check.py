@@ -6,6 +6,7 @@ A check is another session of its study: what it finds is kept there, and the ve
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import shutil
 from collections.abc import Collection, Mapping
@@ -25,7 +26,7 @@ from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, CheckRequest, SearchReq
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.result import evidence
-from tuner.result.comparison import CheckResult, NothingToCheck
+from tuner.result.comparison import CheckResult, LatencyRatio, NothingToCheck
 from tuner.result.decision import closest_s, of_setting, pooled_result, pooled_sessions
 from tuner.result.document import answer_of, describe_study
 from tuner.result.wording import pointer
@@ -35,7 +36,7 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
-from tuner.study.attributes import Attributes
+from tuner.study.attributes import Attributes, StoredFinals
 from tuner.study.record import now
 from tuner.study.storage import check_storage, find_in, storage_errors
 from tuner.trial.outcome import RUN_IT
@@ -95,11 +96,16 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
         record.add("checks", comparison.to_dict())
         record.put("updated", now())
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
-    is_own = answer is described.same_latency
-    study_sessions = of_setting(record.attributes(), recommended, same_latency=is_own)
+    kept, is_own = record.attributes(), answer is described.same_latency
+    study_sessions = of_setting(kept, recommended, same_latency=is_own)
     pooled = pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
     return check_result(
-        record.name, comparison, pooled, limit_statuses=limit_statuses, closest_s=closest_s(study_sessions)
+        record.name,
+        comparison,
+        pooled,
+        limit_statuses=limit_statuses,
+        closest_s=closest_s(study_sessions),
+        latency=_latency(kept.checks[-1]) if request.same_latency else None,
     )
 
 
@@ -149,20 +155,32 @@ def check_result(
     *,
     limit_statuses: Mapping[str, LimitStatus] | None = None,
     closest_s: float | None = None,
+    latency: LatencyRatio | None = None,
 ) -> CheckResult:
     """Return the comparison of a study's recommendation with the default, and what all sessions say together.
 
     `limit_statuses` says whether the default (a) and the recommendation (b) keep to the study's limits, and `closest_s`
-    is the time (s) between the two sessions that lie closest.
+    is the time (s) between the two sessions that lie closest. With `latency`, a call may not be shown to take longer.
     """
+    is_longer = latency is not None and latency.low > 1
     return CheckResult(
         **structs.asdict(compare.describe(comparison)),
         study=study,
-        helps=_helps(comparison.verdict, pooled, limit_statuses or {}),
+        helps=False if is_longer else _helps(comparison.verdict, pooled, limit_statuses or {}),
         limits=dict(limit_statuses) if limit_statuses else None,
         together=pooled_result(pooled),
         closest_s=closest_s,
+        latency=latency,
     )
+
+
+def _latency(held: StoredFinals) -> LatencyRatio | None:
+    """Return how many times as long a call took under the recommendation in a check; None where it is not known."""
+    ratio = held.estimates(Objective.LATENCY).log_ratio(B, A)  # of rates, which are its inverse
+    if ratio is None:
+        return None
+    low, high = ratio.interval()
+    return LatencyRatio(ratio=ratio.ratio, low=low, high=high if math.isfinite(high) else None)
 
 
 def _helps(verdict: Verdict, pooled: PooledVerdict, limit_statuses: Mapping[str, LimitStatus]) -> bool | None:

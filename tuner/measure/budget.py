@@ -8,8 +8,8 @@ Of the time of a search
 Of the time of finals
     the default     `PRIMARY` of it is the comparison's with the default alone, unless that is decided before; of the
                     finals of several processes all of it
-    same latency    `LATENCY` of what is left once the others are decided, or `PRIMARY` of the time is over; all of
-                    it where two rounds need more
+    same latency    `LATENCY` of what is left once the others are decided, or `PRIMARY` of the time is over; what two
+                    rounds need, if that is more
     rivals          the rest, and what is left once nothing is open
     narrowing       what is decided is made narrower once `NARROWING` of it is over
 Of the time of a comparison of frameworks

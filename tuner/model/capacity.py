@@ -127,14 +127,15 @@ def _own_rate(trial: Trial) -> float:
 def most_promising(trials: Sequence[Trial], score: CapacityScore, n: int) -> list[Trial]:
     """Return at most `n` scored trials to measure under load: those that carry most, each with other threads.
 
-    The default is not among them, nor what a pin rules out, nor what clearly carries less than the best.
+    The default is not among them, nor what a pin or a limit rules out, nor what clearly carries less than the best.
     """
-    scored = [trial for trial in score(trials) if trial.estimate is not None and trial.eligible]
+    allowed = [trial for trial in score(trials) if trial.eligible and not trial.over_limit]
+    scored = [trial for trial in allowed if trial.estimate is not None]
     best_of: dict[Setting, Trial] = {}
     for trial in sorted(scored, key=lambda trial: -(trial.log_ratio or 0.0)):
         best_of.setdefault(trial.setting.without("batch_size"), trial)
     best_of.pop(score.default.without("batch_size"), None)
-    ranked = [trial for trial in best_of.values() if not trial.over_limit]
+    ranked = list(best_of.values())
     return [
         trial
         for trial in ranked

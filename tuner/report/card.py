@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text
+from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
@@ -135,6 +135,8 @@ def check_card(result: CheckResult) -> Card:
     limits = result.limits or {}
     if limits.get("b") is LimitStatus.BROKEN:
         word = "NO LONGER ALLOWED: it breaks a limit"
+    elif result.latency is not None and result.latency.low > 1:
+        word = "NO LONGER AT THE SAME LATENCY"
     elif limits.get("a") is LimitStatus.BROKEN:
         word = "STILL NEEDED: the defaults break a limit"
     else:
@@ -150,6 +152,9 @@ def check_card(result: CheckResult) -> Card:
     text = f"{result.study}: {figure}, {plural(together.sessions, 'session')}{disagree}"
     now = comparison_card(result)
     rows = [("Now", f"{now.answers[0].word.lower()}: {now.answers[0].text}"), *now.rows]
+    if result.latency is not None:
+        price = ratio_text(result.latency.ratio, result.latency.low, result.latency.high)
+        rows.append(("Latency", f"a call takes {price} times as long"))
     if result.limits:
         rows.append(("Limits", f"{result.limits['b']} by the recommendation, {result.limits['a']} by the defaults"))
     return Card(answers=(Answer(code=code, word=word, text=text),), rows=tuple(rows))

@@ -93,7 +93,7 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
     answers = list(load_card(structs.replace(load, curves=(default, *shown))).answers)
     if advice.source != default.name:
         answers[0] = replace(answers[0], setting=deployment_words(advice.deployment, study))
-    elif advice.limits is LimitStatus.MET:
+    elif any(curve.capacity is not None and curve.capacity.rate for curve in load.curves):
         verdicts = [curve.against_default for curve in others]
         is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
         code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE
@@ -284,7 +284,9 @@ def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | 
     a limit no more batches wait than it leaves time for. Calls of --rate wait already.
     """
     threads, n_processes = advice.deployment.streams, advice.deployment.processes
-    curve = _curve(advice, load)
+    # The answer at the same latency has batches of its own: those that carry most take longer.
+    is_short = study.same_latency is not None and advice is study.same_latency.recommended
+    curve = None if is_short else _curve(advice, load)
     if curve is not None and load is not None and load.limit_ms is not None:
         batch_ms = 1000 * curve.max_batch * threads * n_processes / curve.saturation
         return Batching(

@@ -57,10 +57,19 @@ class ComparisonResult(Document, frozen=True, kw_only=True):
     warnings: tuple[WarningResult, ...]
 
 
+class LatencyRatio(Struct, frozen=True, kw_only=True):
+    """How many times as long a call takes under a recommendation, by the median, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float | None
+
+
 class CheckResult(ComparisonResult, frozen=True, kw_only=True):
     """A study's recommendation (b) against the default (a), and what all sessions say `together`.
 
     `helps` is null where nothing was decided; `limits` whether each keeps to them, null where there are none.
+    `latency` is null but of the answer at the same latency, which does not help where a call is shown to take longer.
     """
 
     study: str
@@ -68,6 +77,7 @@ class CheckResult(ComparisonResult, frozen=True, kw_only=True):
     limits: dict[str, LimitStatus] | None
     together: PooledResult
     closest_s: float | None
+    latency: LatencyRatio | None = None
 
 
 class NothingToCheck(Document, frozen=True, kw_only=True):

@@ -147,7 +147,7 @@ def _reason(
     if source == GROUP:
         return f"several processes are better than {default} in the finals{simplest}"
     if source == SAME_LATENCY:
-        return f"better than {default} in the finals, and a call takes no longer"
+        return f"better than {default} in the finals, and a call is not shown to take longer"
     name = {SIMPLER: "a simpler setting than the incumbent", ONE_PROCESS: "one process"}.get(source, source)
     return f"{name} is better than {default} in the finals{simplest}"
 

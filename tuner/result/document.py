@@ -83,7 +83,7 @@ def describe_study(record: Record) -> StudyResult:
     if finals_verdicts is not None:
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
-        recommended = capacity_advice(load)
+        recommended = capacity_advice(load, stored.limits)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
@@ -147,9 +147,14 @@ def answer_of(study: StudyResult, *, groups: bool | None, same_latency: bool) ->
         of = SEVERAL if (several_come_first(study) if groups is None else groups) else ONE
     elif groups is not None:
         raise BadInputError("--same-latency is an answer of its own", "leave out --instances, or --same-latency")
-    else:  # the answer on one process may keep it
-        short = [of for of, each in answers.items() if (price := each.recommended.latency) and price.low <= 1]
-        of = AT_SAME_LATENCY if study.same_latency is not None or not short else short[0]
+    elif not answers and study.recommended is None:
+        raise no_finals(study.study)
+    else:  # another answer may keep it
+        short = [each.recommended for each in answers.values()]
+        short = [each for each in short if each.latency is not None and each.latency.low <= 1]
+        fastest = max(short, key=lambda each: 0.0 if each.gain is None else each.gain.speedup or 0.0, default=None)
+        keeping = (of for of, each in answers.items() if each.recommended is fastest)
+        of = AT_SAME_LATENCY if study.same_latency is not None else next(keeping, AT_SAME_LATENCY)
     if of not in answers:
         raise {ONE: no_finals(study.study), SEVERAL: no_groups(study), AT_SAME_LATENCY: _no_same_latency(study)}[of]
     return answers[of]
@@ -159,7 +164,7 @@ def _no_same_latency(study: StudyResult) -> BadInputError:
     """Return the error for a study that knows no faster setting which keeps the latency."""
     why = study.why_no_same_latency
     if why is None:
-        why = "a search looks for one without --objective, where a call of the fastest takes much longer"
+        why = "only a search without --objective looks for one, where a call of the fastest takes much longer"
     return BadInputError(
         f"study {study.study} has no faster setting at the latency of {study.default}: {why}",
         f"`tftune show {shlex.quote(study.study)}` has what it recommends",
@@ -200,7 +205,7 @@ def describe_line(record: Record) -> StudyLine:
     verdict: VerdictResult | None = None
     setting: dict[str, Value] | None = None
     if stored.objective is Objective.CAPACITY and (load := load_of(record)) is not None:
-        advice, others = capacity_advice(load), [each.against_default for each in load.curves[1:]]
+        advice, others = capacity_advice(load, stored.limits), [each.against_default for each in load.curves[1:]]
         known = [each for each in others if each is not None and each.speedup is not None]
         verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
         setting = _other_values(advice.setting if advice.deployment else {}, subject)

@@ -12,6 +12,7 @@ from msgspec import Struct, ValidationError, convert, structs
 
 from tuner.errors import DamagedStudyError
 from tuner.machine.conditions import Conditions
+from tuner.measure.constraint import Limits
 from tuner.measure.load import LoadCandidate, LoadRound
 from tuner.measure.objective import Objective
 from tuner.model.queueing import Batching, Queue, kept_rate, scale_estimate, service_times
@@ -256,28 +257,43 @@ def load_of(record: Record) -> LoadResult | None:
     return stored_load(record, limit_s=stored.limits.p99_s if stored.objective is Objective.CAPACITY else None)
 
 
-def carries_most(load: LoadResult) -> CurveResult:
+def _breaks_memory(curve: CurveResult, limits: Limits) -> bool:
+    """Return whether a setting took more memory under load than it may."""
+    memory = Limits(memory_bytes=limits.memory_bytes)
+    return memory.status((), curve.peak_memory_bytes) is LimitStatus.BROKEN
+
+
+def carries_most(load: LoadResult, limits: Limits) -> CurveResult:
     """Return the setting that carries most of those that were shown to carry more than the default; else the default.
 
-    Where the default keeps to the limit at no rate, any that does carries more.
+    Where the default keeps to the limit at no rate, or takes too much memory, any that does not carries more.
     """
     default = load.curves[0]
+    is_ruled_out = _breaks_memory(default, limits)
 
     def rate(curve: CurveResult) -> float:
         is_more = curve.against_default is None or curve.against_default.code is VerdictCode.BETTER
-        return curve.capacity.rate if curve.capacity is not None and is_more else 0.0
+        is_allowed = (is_more or is_ruled_out) and not _breaks_memory(curve, limits)
+        return curve.capacity.rate if curve.capacity is not None and is_allowed else 0.0
 
     best = max(load.curves[1:], key=rate, default=default)
     return best if rate(best) else default
 
 
-def capacity_advice(load: LoadResult) -> RecommendedResult:
+def capacity_advice(load: LoadResult, limits: Limits) -> RecommendedResult:
     """Return what a search for capacity recommends: the setting that carries most, with its batches."""
-    default, best = load.curves[0], carries_most(load)
+    default, best = load.curves[0], carries_most(load, limits)
     rate, verdict = 0.0 if best.capacity is None else best.capacity.rate, best.against_default
+    is_too_large = _breaks_memory(best, limits)
     reason = f"it carries most of {plural(len(load.curves), 'setting')} that were measured under load"
+    if any(_breaks_memory(curve, limits) for curve in load.curves):
+        reason += " and keeps to the limit on memory"
     if best is default:
         none = "keeps to the limit at any rate" if rate == 0 else "was shown to carry more by more than the margin"
+        if is_too_large:
+            none = f"keeps to the limit on memory with batches of at most {best.measured_batch}"
+        elif any(_breaks_memory(curve, limits) for curve in load.curves):
+            none = f"that keeps to the limit on memory {none}"
         reason = f"keep {default.name}: no setting {none}"
     gain = None
     if verdict is not None:
@@ -292,7 +308,7 @@ def capacity_advice(load: LoadResult) -> RecommendedResult:
         gain=gain,
         together=gain,
         sessions=(),
-        limits=LimitStatus.MET if rate else LimitStatus.BROKEN,
+        limits=LimitStatus.MET if rate and not is_too_large else LimitStatus.BROKEN,
     )
 
 

@@ -298,8 +298,10 @@ class Finals:
         longer = f"a call of the fastest takes much longer than {self.space.default}'s"
         self.events.stage(f"{longer}: finals of the fastest that keeps the latency")
         contenders = answer_contenders(SAME_LATENCY, known[0], self.space)
-        test, common, part = self._test(_SAME_LATENCY, contenders), self._rounds(), self.time.part(LATENCY)
-        common.time = part if self._is_time_for(contenders, part.left_s(), n=MIN_ROUNDS) else self.time
+        test, common = self._test(_SAME_LATENCY, contenders), self._rounds()
+        test.min_steps = self._min_steps
+        needed_s = MIN_ROUNDS * self.lived_plan().round_s(self._costs(contenders))
+        common.time = self.time.part(max(LATENCY, needed_s / max(self.time.left_s(), needed_s)))
         try:
             hold_rounds([test], common, self._keeping({_SAME_LATENCY: test}))
         finally:

@@ -32,6 +32,7 @@ from tuner.machine.conditions import Watch
 from tuner.measure.agreement import spread
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.measurement import Measurement
+from tuner.measure.objective import Objective
 from tuner.result.frameworks import COMPLETE, AbsentResult, SettingKind
 from tuner.space.groups import parse_sizes
 from tuner.study.storage import check_storage
@@ -259,6 +260,7 @@ def request_of(variant: Variant, request: FrameworksRequest, batch_size: int) ->
     return SearchRequest(
         workload=variant.spec(request.workload),
         space=request.space,
+        objective=Objective.THROUGHPUT.value,  # alone
         batch_size=str(batch_size),
         pins=list(variant.pins),
         python=str(variant.python),
