@@ -824,7 +824,7 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
 
 def test_a_check_at_the_same_latency_fails_where_a_call_takes_longer() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    found = check._latency(StoredFinals.from_dict(json.loads(json.dumps(comparison.to_dict()))))
+    found = check.latency_ratio(StoredFinals.from_dict(json.loads(json.dumps(comparison.to_dict()))))
     assert found is not None
     assert found.ratio == pytest.approx(0.5, rel=0.1)
     whole = PooledVerdict(verdict=comparison.verdict, n=1)

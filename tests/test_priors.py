@@ -271,6 +271,7 @@ def test_suites_and_comparisons_of_frameworks_do_not_ask_it() -> None:
     assert of_suite == replace(usual, seed=3, time_budget="1m")
     assert of_framework == replace(
         usual,
+        objective="throughput",
         time_budget="12s",
         batch_size="8",
         trial_timeout="5m",

@@ -151,8 +151,8 @@ def test_batches_of_a_server_at_the_same_latency_are_its_own(finished: Finished,
         study, same_latency=AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=advice)
     )
     loaded = structs.replace(load, curves=(load.curves[0], structs.replace(load.curves[1], setting=advice.setting)))
-    assert studycard._batching(short, advice, loaded).max_batch_size == 1
-    assert studycard._batching(short, study.recommended, loaded).max_batch_size == loaded.curves[1].max_batch == 8
+    assert studycard.batching(short, advice, loaded).max_batch_size == 1
+    assert studycard.batching(short, study.recommended, loaded).max_batch_size == loaded.curves[1].max_batch == 8
 
 
 # ---- in a search -----------------------------------------------------------------------------------------------

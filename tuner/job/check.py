@@ -105,7 +105,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
         pooled,
         limit_statuses=limit_statuses,
         closest_s=closest_s(study_sessions),
-        latency=_latency(kept.checks[-1]) if request.same_latency else None,
+        latency=latency_ratio(kept.checks[-1]) if request.same_latency else None,
     )
 
 
@@ -174,7 +174,7 @@ def check_result(
     )
 
 
-def _latency(held: StoredFinals) -> LatencyRatio | None:
+def latency_ratio(held: StoredFinals) -> LatencyRatio | None:
     """Return how many times as long a call took under the recommendation in a check; None where it is not known."""
     ratio = held.estimates(Objective.LATENCY).log_ratio(B, A)  # of rates, which are its inverse
     if ratio is None:

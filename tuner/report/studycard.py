@@ -249,7 +249,7 @@ def snippet(
         whole=whole,
         model=study.workload.name,
         memory_bytes=None if model else _process_bytes(study, advice, load),
-        batching=_batching(study, advice, load),
+        batching=batching(study, advice, load),
     )
 
 
@@ -277,7 +277,7 @@ def _process_bytes(study: StudyResult, advice: RecommendedResult, load: LoadResu
     return max(max(peaks) / n, 0 if n == 1 else default or 0) if peaks else None
 
 
-def _batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | None) -> Batching | None:
+def batching(study: StudyResult, advice: RecommendedResult, load: LoadResult | None) -> Batching | None:
     """Return how a server makes batches as they were measured, None where the workload has none.
 
     Under load with a limit these are the batches that carry most within it, else those of the size in the finals. With
