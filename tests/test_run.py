@@ -307,6 +307,9 @@ def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.Mo
 
 def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     assert "cannot be read" in call("run", str(tmp_path / "none.json"), "--", "true")[2]
+    for option in ("--instances", "--same-latency"):
+        code, _, error = call("run", str(tmp_path / "none.json"), option, "--", "true")
+        assert (code, f"{option} chooses among the answers of a study" in error) == (2, True)
     (tmp_path / "no.json").write_text("[1]")
     code, _, error = call("run", str(tmp_path / "no.json"), "--", "true")
     assert code == 2

@@ -131,6 +131,12 @@ def run(
 
     better: str | None = None
     if study.endswith(".json"):
+        if instances or same_latency:
+            option = "--instances" if instances else "--same-latency"
+            raise BadInputError(
+                f"{option} chooses among the answers of a study, and {study} holds one answer",
+                f"leave it out, or choose when you write the file: tftune emit STUDY {option} --format json",
+            )
         deployment = _read(Path(study))
     else:
         deployment, better = _of_study(study, storage, groups=instances, same_latency=same_latency)
