@@ -267,11 +267,12 @@ def test_suites_and_comparisons_of_frameworks_do_not_ask_it() -> None:
     comparison: Any = SimpleNamespace(request=FrameworksRequest(workload=spec, margin=0.03, new=True), batch_size=8)
     of_suite = suite.search_request(case, SuiteRequest(seed=3, time_budget="1m"))
     of_framework = preparation.search_request(comparison, SimpleNamespace(variant=variant), 12.4)  # type: ignore[arg-type]
-    usual = SearchRequest(workload=spec, python="python", predict=False, wait=True, instances=False)
+    usual = SearchRequest(
+        workload=spec, python="python", objective="throughput", predict=False, wait=True, instances=False
+    )
     assert of_suite == replace(usual, seed=3, time_budget="1m")
     assert of_framework == replace(
         usual,
-        objective="throughput",
         time_budget="12s",
         batch_size="8",
         trial_timeout="5m",
