@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tuner.model.queueing import Batching, Queue, ServiceTimes, kept_rate
-from tuner.space.groups import INSTANCES
+from tuner.space.common import STREAMS
+from tuner.space.groups import INSTANCES, in_flight
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
 from tuner.study.trials import Trial
@@ -72,8 +73,7 @@ class CapacityScore:
     def _log_capacity(self, trial: Trial, rate: float, slower: float = 0.0) -> float:
         """Return log C of a trial at a rate (items/s); −∞ if it keeps to the limit at no rate."""
         rates, logs = self._curve(trial)
-        processes, calls = _servers(trial.setting)
-        log_s = math.log(processes * calls * trial.setting.batch_size / rate) + slower
+        log_s = math.log(in_flight(trial.setting) / rate) + slower
         kept = kept_rate(rates, logs, math.log(self.limit_s) - log_s)
         return math.log(kept) - log_s if kept else -math.inf
 
@@ -84,7 +84,7 @@ class CapacityScore:
     def _curve(self, trial: Trial) -> tuple[Array, Array]:
         """Return the curve of a trial's setting as if its steps took 1 s; it is simulated once."""
         if trial.number not in self._curves:
-            processes, calls = _servers(trial.setting)
+            values = trial.setting.to_dict()
             step_s = np.array(trial.step_s or [1.0])
             batch_size = trial.setting.batch_size
             times = ServiceTimes(
@@ -95,18 +95,13 @@ class CapacityScore:
                 round_log=np.zeros(2),
                 rest=(np.log(step_s / step_s.mean()),),
             )
-            batching = Batching(sizes=(batch_size,), wait_s=0.0, processes=processes, callers=calls)
+            processes, callers = int(values.get(INSTANCES, 1)), int(values.get(STREAMS.name, 1))
+            batching = Batching(sizes=(batch_size,), wait_s=0.0, processes=processes, callers=callers)
             queue = Queue(batching=batching, times=times, n_requests=_N_REQUESTS)
             rates = np.concatenate([_RARE * queue.saturation, queue.rates()])
             logs = np.log([queue.quantile(float(rate), 0.99) for rate in rates])
             self._curves[trial.number] = rates, np.maximum.accumulate(logs)
         return self._curves[trial.number]
-
-
-def _servers(setting: Setting) -> tuple[int, int]:
-    """Return how many processes a setting has, and how many calls at once each."""
-    values = setting.to_dict()
-    return int(values.get(INSTANCES, 1)), int(values.get("streams", 1))
 
 
 def rates_of(trials: Sequence[Trial]) -> dict[int, float]:
