@@ -291,7 +291,8 @@ def test_a_real_search_for_capacity(tmp_path: Path) -> None:
     )
     assert study.result.objective is Objective.CAPACITY
     assert study.result.recommended is not None
-    assert study.card.answers[0].word in ("MORE", "LESS", "NO DIFFERENCE", "UNDECIDED", "CARRIES")
+    keeps_default = study.result.recommended.source == study.result.default  # either may be the answer of a machine
+    assert study.card.answers[0].word in (("KEEP", "UNDECIDED") if keeps_default else ("MORE", "CARRIES"))
     tested = tuner.stored_load_test(study.name, storage=storage)
     assert tested.result.limit_ms == 50
     default = tested.result.curves[0].capacity
