@@ -223,7 +223,7 @@ def _optuna(trials: Trials, sampler: optuna.samplers.BaseSampler) -> None:
 class _Grid:
     """The lattice as indices into each knob's values."""
 
-    def __init__(self, surface: Surface) -> None:
+    def __init__(self, surface: Searched) -> None:
         space = surface.space
         self._points = space.points
         self._baselines = {tuple(s.to_dict().values()): s for s in space.baselines.values()}
@@ -289,7 +289,7 @@ class Result:
         return float(np.mean([n > MOST_TRIALS for n in self.needed]))
 
 
-def run(searcher: Searcher, surfaces: Sequence[Surface], seeds: Sequence[int] = SEEDS) -> Result:
+def run(searcher: Searcher, surfaces: Sequence[Searched], seeds: Sequence[int] = SEEDS) -> Result:
     """Run a searcher on each surface with each seed."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     began_s, needed = time.monotonic(), []

@@ -79,7 +79,7 @@ class Costs:
         parallel_s = rest_s * (1 - self.serial) / threads
         cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware, self.terms)
         memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware, self.terms)
-        serial_s = rest_s * self.serial + self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1)
+        serial_s = rest_s * self.serial + hardware.waking * (self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1))
         # Threads beyond those that fill the memory wait for it.
         moving = np.minimum(threads, hardware.most_bytes_s / hardware.one_bytes_s)
         return Operating(
@@ -174,7 +174,7 @@ def costs_of(
     shape = (len(sizes), len(operators))
     one_s, n_bytes = np.full(shape, np.nan), np.full(shape, np.nan)
     for row, size in enumerate(sizes):
-        scale = own_scale(profiles[size], 1, dispatch_s)
+        scale = own_scale(profiles[size], 1, dispatch_s)  # one core at work loses nothing
         for operator in profiles[size].operators:
             if (column := index.get(operator.name)) is not None:
                 one_s[row, column] = operator.times_s[1] * scale / operator.runs
@@ -299,7 +299,8 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
             # What second threads of cores and a quota do is not the operator's: it is simulated.
             if not _have_cores(n, hardware):
                 continue
-            threads, scale = costs.threads(n, size, hardware), own_scale(each, n, dispatch_s)
+            threads = costs.threads(n, size, hardware)
+            scale = own_scale(each, n, dispatch_s) / hardware.slower(n)
             divided_s = costs.time_s(n, size, hardware).time_s
             for operator in each.operators:
                 i = index.get(operator.name)

@@ -122,6 +122,7 @@ def simulate(
         return serial[i] * crowded(1 + others, k) + (1 - serial[i]) * crowded(most_threads[i] + others, k)
 
     n_free = min(hardware.cores, hardware.quota or hardware.cores)
+    hand_s = hardware.waking * terms.hand_s
     while ready or left:
         while ready and len(left) < slots:
             task = ready.popleft()
@@ -129,7 +130,7 @@ def simulate(
             if awake:
                 awake -= 1
             else:
-                waking_s[task] = terms.wake_s
+                waking_s[task] = hardware.waking * terms.wake_s
             if idle_since:
                 idle_since.pop()
         awake = 0
@@ -189,13 +190,13 @@ def simulate(
                     afterwards[task] = here
                 ready.extend(others)
                 if n_handed := min(len(others), slots - len(left)):
-                    waking_s[task] = n_handed * terms.hand_s
+                    waking_s[task] = n_handed * hand_s
                 continue
             if others:
                 left[others[0]] = 1.0
                 ready.extend(others[1:])
                 if n_handed := min(len(others) - 1, slots - len(left)):
-                    waking_s[others[0]] = n_handed * terms.hand_s
+                    waking_s[others[0]] = n_handed * hand_s
                 continue
             awake += 1
             if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):

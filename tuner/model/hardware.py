@@ -8,6 +8,8 @@ Notation
     L        bytes of the last-level caches
     y        yield of a second hardware thread: n > C threads are worth C + y (n − C) cores, up to n = 2 C; what a third
              and a fourth thread of a core add is not known, and taken to be nothing
+    ℓ        busy loss: with k of C cores at work everything takes 1 + ℓ (k − 1) / (C − 1) times as long
+    ω        how many times as long it takes to wake a thread as on the machine that was profiled
 
 Each constant is one of `Terms`, with its source or the measurement that it was fitted to.
 """
@@ -57,6 +59,9 @@ class Terms:
     """So much slower is the memory of another socket: in the range of published figures."""
     cache_gain: float = 4.0
     """A cache moves so many times the bytes of memory: a guess."""
+    busy_loss: float = 0.18
+    """ℓ of a machine of which it was not measured: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz where all cores run
+    SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses is modelled apart."""
     socket_bandwidth: float = 8.0
     """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""
 
@@ -75,6 +80,8 @@ class Hardware:
     one_bytes_s: float
     most_bytes_s: float
     cache_bytes: float
+    busy_loss: float = 0.0
+    waking: float = 1.0
 
     @property
     def cpus(self) -> int:
@@ -92,6 +99,11 @@ class Hardware:
         if n > self.cpus:
             worth /= 1 + switch * (n / self.cpus - 1)
         return worth
+
+    def slower(self, n_busy: float) -> float:
+        """Return how many times as long everything takes while so many cores are at work, beside one alone."""
+        k = min(max(1.0, n_busy), self.cores, self.quota or math.inf)
+        return 1 + self.busy_loss * (k - 1) / max(1, self.cores - 1)
 
     def part(self, n: int) -> Hardware:
         """Return what each of n processes has of the machine that share its cores and its memory."""
@@ -131,6 +143,7 @@ def hardware_of(
     *,
     is_here: bool,
     socket_bytes_s: float | None = None,
+    waking: float = 1.0,
     terms: Terms = TERMS,
 ) -> Hardware:
     """Return a machine as simulations see it, its cores as fast as those that were measured.
@@ -162,4 +175,6 @@ def hardware_of(
         one_bytes_s=one_bytes_s,
         most_bytes_s=max(one_bytes_s, most_bytes_s),
         cache_bytes=cache_bytes,
+        busy_loss=0.0 if is_here else terms.busy_loss,  # what is measured here has it
+        waking=waking,
     )

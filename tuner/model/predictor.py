@@ -4,8 +4,10 @@ Notation
     x̂(s)     simulated items a second of a setting s:  instances · streams · b / makespan
     λ(n, b)  measured step over simulated step, where a step was measured with n threads, one operator at a time
     n̄        the threads that can run at once: n, or the CPUs or the quota where these are fewer
-    x(s) = x̂(s) / max(λ(n, b), λ(n̄, b)), with ln λ interpolated over ln n and ln b, constant outside of what was
-    measured. What threads gain beyond the simulation they gain where they run at once; what they cost, anywhere
+    k        cores at work in all processes, which take 1 + ℓ (k − 1) / (C − 1) times as long (`tuner.model.hardware`)
+    x(s) = x̂(s) / (max(λ(n, b), λ(n̄, b)) · (1 + ℓ (k − 1) / (C − 1))), with ln λ interpolated over ln n and ln b,
+    constant outside of what was measured. What threads gain beyond the simulation they gain where they run at once;
+    what they cost, anywhere
 """
 
 from __future__ import annotations
@@ -129,11 +131,11 @@ class Predictor:
         """Return x(s)."""
         simulated = self.step(configuration, whole)
         n_items = configuration.instances * configuration.pools.streams * configuration.batch_size
-        ratio = 1.0
+        hardware = configuration.hardware(whole)
+        at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
+        ratio = whole.slower(configuration.instances * max(at_once, simulated.mean_running))
         if self.calibration is not None:
-            hardware = configuration.hardware(whole)
-            at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
-            ratio = max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
+            ratio *= max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
         return n_items / (simulated.makespan_s * ratio)
 
 
@@ -171,6 +173,10 @@ def _inputs(operator: Operator, operators: Sequence[Operator]) -> list[int]:
 
 def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware: Hardware) -> Calibration:
     """Return ln λ at what profiles measured: one operator at a time."""
+
+    def step_s(threads: int, size: int) -> float:
+        return predictor.step(profiled(threads, size, predictor), hardware).makespan_s
+
     sizes = tuple(sorted(profiles))
     counts: list[tuple[int, ...]] = []
     values: list[tuple[float, ...]] = []
@@ -179,8 +185,7 @@ def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware
         counts.append(tuple(each.threads for each in traced))
         values.append(
             tuple(
-                math.log(each.step_s / predictor.step(profiled(each.threads, size, predictor), hardware).makespan_s)
-                for each in traced
+                math.log(each.step_s / hardware.slower(each.threads) / step_s(each.threads, size)) for each in traced
             )
         )
     return Calibration(batch_sizes=sizes, threads=tuple(counts), log_ratios=tuple(values))

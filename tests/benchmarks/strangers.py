@@ -1,0 +1,248 @@
+"""How right is the model about machines that it was not made on?
+
+    python -m tests.benchmarks.strangers                  16 cores in results/cores16, from profiles of two cores
+    python -m tests.benchmarks.strangers PACKRAT          and the tables of Packrat in a folder
+
+Packrat (Bhardwaj et al., ICML 2025) published latencies of four PyTorch models on 16 and 18 cores, by threads and batch
+size, and of several instances at once. They are not part of this project. The model is made from the rows with 1, 2 and
+4 threads, all batch sizes, and one row of 16 instances of ResNet-50 on the same machine. All other rows are held out.
+A step is one operator here, as no other is known.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.predictions import predictor
+from tests.benchmarks.quick import CORES16, ON_16, measured16
+from tuner.machine.host import Machine
+from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
+from tuner.model.executor import Pools
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.prediction import rate_of
+from tuner.model.predictor import Predictor, predictor_of
+from tuner.model.profile import Bound, Operator, Profile, Roof, Traced, fit
+from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
+
+KNOWN_THREADS = (1, 2, 4)
+RANK, ERROR, NEAR = 0.95, 0.12, 0.05
+"""Of Packrat's curves: rank correlation, median error, how far the predicted best may be below the best."""
+RATIO_ERROR, WORST_ERROR = 0.10, 0.20
+"""Of ratios on 16 cores: the median, and of several processes the worst."""
+
+Key = tuple[int, int]
+"""Threads and batch size."""
+
+
+# ---- 16 cores -------------------------------------------------------------------------------------------------------
+
+
+def on_16_cores() -> Iterator[Figure]:
+    """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose."""
+    machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
+    errors: dict[str, list[float]] = {"one process": [], "several processes": []}
+    losses = []
+    for name in ON_16:
+        levels = measured16(name)
+        default = next(iter(levels))
+        own, capture = predictor(name)
+        hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+        rates = {each: rate_of(own, each, machine, hardware) for each in levels}
+        for each, level in levels.items():
+            if each != default:
+                kind = "several processes" if INSTANCES in each.to_dict() else "one process"
+                errors[kind].append(math.log(rates[each] / rates[default]) - (level - levels[default]))
+        best = max(rates, key=rates.__getitem__)
+        losses.append((1 - math.exp(levels[best] - max(levels.values())), name))
+    for kind, of_kind in errors.items():
+        sizes = np.expm1(np.abs(of_kind))
+        worst = WORST_ERROR if kind == "several processes" else math.inf
+        yield Figure(
+            f"16 cores, {kind}: predicted over measured ratio to the default, off by (median, worst of {len(sizes)})",
+            f"{100 * np.median(sizes):.0f} %, {100 * sizes.max():.0f} %",
+            f"at most {100 * RATIO_ERROR:.0f} %" + ("" if math.isinf(worst) else f", {100 * worst:.0f} %"),
+            bool(np.median(sizes) <= RATIO_ERROR and sizes.max() <= worst),
+        )
+    loss, name = max(losses)
+    yield Figure(
+        f"16 cores: the predicted best setting is below the best measured by, at most ({name})",
+        f"{100 * loss:.0f} %",
+        f"at most {100 * NEAR:.0f} %",
+        loss <= NEAR,
+    )
+
+
+# ---- Packrat --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Latencies (s) of one model on one machine by threads and batch size, and the cores of that machine."""
+
+    name: str
+    cores: int
+    latency_s: Mapping[Key, float]
+
+    @property
+    def held(self) -> dict[Key, float]:
+        """Return the rows that the model is not made from."""
+        return {key: latency_s for key, latency_s in self.latency_s.items() if key[0] not in KNOWN_THREADS}
+
+
+@cache
+def table(folder: Path, name: str) -> pd.DataFrame:
+    """Return one of Packrat's tables, latencies in s."""
+    text = lzma.decompress((folder / f"{name}.csv.xz").read_bytes()).decode()
+    rows = pd.read_csv(StringIO(text), comment="#")
+    return rows.assign(latency_s=rows["latency(avg)"] / 1000, model=rows.file.str.extract(r"(\w+)_latency")[0])
+
+
+def curves_of(folder: Path) -> list[Curves]:
+    """Return all curves of one instance: each model on 16 and on 18 cores."""
+    tables = [
+        ("packrat_pytorch_c6420_granular", "16 cores", 16),
+        ("packrat_pytorch_skylake2x18_large_batches", "18 cores", 18),
+    ]
+    curves = []
+    for file, machine, cores in tables:
+        rows = table(folder, file)
+        rows = rows[(rows.topology == "sequential") & (rows.interop_threads == 1) & (rows.intraop_threads <= cores)]
+        for model, own in rows.groupby("model"):
+            latency_s = own.groupby(["intraop_threads", "batch_size"]).latency_s.median()
+            known = {(int(n), int(b)): float(s) for (n, b), s in latency_s.items()}
+            curves.append(Curves(name=f"{model}, {machine}", cores=cores, latency_s=known))
+    return curves
+
+
+def groups_of(folder: Path) -> dict[str, dict[Key, float]]:
+    """Return items/s of 16 cores' worth of instances at once, by model, threads of each and batch of each."""
+    rows = table(folder, "packrat_pytorch_multiinstance")
+    rows = rows[rows.file.str.contains("/fiddle/")]
+    groups: dict[str, dict[Key, float]] = {}
+    for (model, n, b), latency_s in rows.groupby(["model", "intraop_threads", "batch_size"]).latency_s.mean().items():
+        groups.setdefault(model, {})[int(n), int(b)] = 16 // int(n) * int(b) / float(latency_s)
+    return groups
+
+
+def predictor_from(curves: Curves, busy_loss: float) -> tuple[Predictor, Hardware]:
+    """Return the model by the known rows of a curve, and its machine."""
+    hardware = Hardware(
+        cores=curves.cores,
+        smt=1.0,
+        sockets=1,
+        quota=None,
+        one_bytes_s=1e10,
+        most_bytes_s=1e11,
+        cache_bytes=2e7,
+        busy_loss=busy_loss,
+    )
+    sizes = sorted({size for _, size in curves.latency_s})
+    profiles = {}
+    for size in sizes:
+        times_s = {n: curves.latency_s[n, size] for n in KNOWN_THREADS if (n, size) in curves.latency_s}
+        if 1 in times_s:
+            profiles[size] = _profile(times_s)
+    return predictor_of(profiles, hardware, has_teams=True), hardware
+
+
+def _profile(times_s: Mapping[int, float]) -> Profile:
+    roof = Roof(flops=1e11, bytes_s=1e10)
+    traced = [
+        Traced(threads=n, step_s=s, plain_s=s, traced_s=s, busy_s=s, roof=roof, nodes=()) for n, s in times_s.items()
+    ]
+    step = Operator(
+        name="step",
+        op="_MklStep",
+        inputs=(),
+        runs=1,
+        flops=0,
+        n_bytes=0,
+        times_s=times_s,
+        scaling=fit(times_s),
+        bound=Bound.COMPUTE,
+    )
+    return Profile(traced=traced, operators=[step])
+
+
+def predicted(own: Predictor, hardware: Hardware, threads: int, batch_size: int, instances: int = 1) -> float:
+    """Return the predicted items/s of instances."""
+    pools = Pools(inter_op=1, intra_op=threads, team=threads, blocktime_s=DEFAULT_BLOCKTIME_S)
+    return own.items_per_s(Configuration(batch_size=batch_size, pools=pools, instances=instances), hardware)
+
+
+def busy_loss_of(folder: Path, curves: Sequence[Curves]) -> dict[int, float]:
+    """Return what 16 instances of ResNet-50 lose at once, by the cores of the machine: batches of 16, one thread."""
+    interference = pd.read_csv(
+        StringIO(lzma.decompress((folder / "packrat_resnet50_interference_c6420.csv.xz").read_bytes()).decode()),
+        comment="#",
+    ).set_index("case").latency_ms
+    alone_s = next(each.latency_s[1, 16] for each in curves if each.name == "resnet, 18 cores")
+    together_s = 256 / groups_of(folder)["resnet"][1, 16]
+    return {
+        16: float(interference["16 thin instances at once"] / interference["thin(1) alone t=1 b=16"]) - 1,
+        18: together_s / alone_s - 1,
+    }
+
+
+def of_packrat(folder: Path) -> Iterator[Figure]:
+    """Yield how right the model is on each of Packrat's curves, and what its choice of instances would lose."""
+    curves = curves_of(folder)
+    losses = busy_loss_of(folder, curves)
+    for own in curves:
+        model, hardware = predictor_from(own, losses[own.cores])
+        held = own.held
+        truth = np.array([size / latency_s for (_, size), latency_s in held.items()])
+        guess = np.array([predicted(model, hardware, n, size) for n, size in held])
+        rank = float(spearmanr(truth, guess).statistic)
+        errors = guess / truth - 1
+        error = float(np.median(np.abs(errors)))
+        most = np.array([n == own.cores for n, _ in held])
+        yield Figure(
+            f"{own.name}: rank correlation, median error over {len(held)} held rows; mean error with all cores",
+            f"{rank:.2f}, {100 * error:.0f} %; {100 * errors[most].mean():+.0f} %",
+            f"at least {RANK}, at most {100 * ERROR:.0f} %",
+            rank >= RANK and error <= ERROR,
+        )
+    for name, groups in groups_of(folder).items():
+        own = next(each for each in curves if each.name == f"{name}, 18 cores")
+        model, hardware = predictor_from(own, losses[18])
+        guess_of = {(n, b): predicted(model, hardware.limited(16), n, b, instances=16 // n) for n, b in groups}
+        lost, gains = [], []
+        for total in sorted({16 // n * b for n, b in groups}):
+            same = [key for key in groups if 16 // key[0] * key[1] == total]
+            if len(same) < 2:
+                continue
+            chosen, best = max(same, key=guess_of.__getitem__), max(same, key=groups.__getitem__)
+            lost.append(1 - groups[chosen] / groups[best])
+            if (16, total) in same and chosen != (16, total):
+                gains.append(guess_of[chosen] / guess_of[16, total] / (groups[chosen] / groups[16, total]) - 1)
+        yield Figure(
+            f"{name}, instances x threads at {len(lost)} total batches: the predicted best is below the best (worst); "
+            "predicted over measured gain (median)",
+            f"{100 * max(lost):.0f} %; {100 * float(np.median(gains)) if gains else math.nan:+.0f} %",
+            f"at most {100 * NEAR:.0f} %; within {100 * RATIO_ERROR:.0f} %",
+            max(lost) <= NEAR and bool(gains) and abs(float(np.median(gains))) <= RATIO_ERROR,
+        )
+
+
+if __name__ == "__main__":
+    for figure in on_16_cores():
+        print(figure.row())
+    for path in sys.argv[1:]:
+        for figure in of_packrat(Path(path)):
+            print(figure.row())
