@@ -93,7 +93,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
                 comparison.hints.get(name, RUN_IT),
             )
     with storage_errors():
-        record.add("checks", comparison.to_dict())
+        record.add("checks", comparison)
         record.put("updated", now())
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
     kept, is_own = record.attributes(), answer is described.same_latency

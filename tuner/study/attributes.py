@@ -112,7 +112,7 @@ class StoredFinals:
         return cls(
             began=data.get("began", ""),
             contenders=contenders,
-            rounds=[Round.from_dict(each) for each in data["rounds"]],
+            rounds=convert(data["rounds"], list[Round]),
             levels=dict(levels),
             margin=float(data.get("margin", MARGIN)),
             noise=convert(data.get("noise"), Noise | None),
@@ -202,7 +202,7 @@ class Attributes:
     @property
     def noise_pairs(self) -> list[Pair]:
         """Return the pairs of the default with itself."""
-        return self._parsed("noise_pairs", lambda data: [Pair.from_dict(each) for each in data]) or []
+        return self.get("noise_pairs", list[Pair]) or []
 
     @property
     def conditions(self) -> list[Conditions]:

@@ -7,11 +7,11 @@ reference, as all figures are relative to that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from msgspec import convert, to_builtins
+from msgspec import convert
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
@@ -20,6 +20,7 @@ from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Round
+from tuner.plain import to_plain
 from tuner.result.frameworks import INTERRUPTED, SettingKind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
@@ -39,11 +40,11 @@ class CheckedStart:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CheckedStart:
         """Return a stored one."""
-        return cls(measurement=Measurement.from_dict(data["cell"]), start_s=data["start_s"], sample=data["sample"])
+        return cls(measurement=convert(data["cell"], Measurement), start_s=data["start_s"], sample=data["sample"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"cell": self.measurement.to_dict(), "start_s": self.start_s, "sample": self.sample}
+        """Return it by the names that it is stored under."""
+        return {"cell": self.measurement, "start_s": self.start_s, "sample": self.sample}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class Store:
 
     def put_checked(self, candidate: Candidate, start: CheckedStart) -> None:
         """Store the first start of a setting."""
-        self._put(start.to_dict(), "check", *self._start_key(candidate))
+        self._put(start, "check", *self._start_key(candidate))
 
     def tuned(self, prepared: PreparedVariant) -> TunedResult | None:
         """Return what the search in a variant came to."""
@@ -115,20 +116,20 @@ class Store:
 
     def put_tuned(self, prepared: PreparedVariant, tuned: TunedResult) -> None:
         """Store what the search in a variant came to."""
-        self._put(to_builtins(tuned), "tuned", prepared.key)
+        self._put(tuned, "tuned", prepared.key)
 
     def rounds(self, of: Sequence[Candidate]) -> list[Round]:
         """Return the rounds of finals in which any of these but the reference took part, with what it told of these."""
         names = {self._key_of([candidate]): candidate.name for candidate in of}
         told = [_renamed(each, names) for each in self._get("rounds", self._reference.key) or ()]
         reference = of[0].name
-        return [Round.from_dict(each) for each in told if {*each["slices"], *each["failures"]} - {reference}]
+        return [convert(each, Round) for each in told if {*each["slices"], *each["failures"]} - {reference}]
 
     def add_round(self, of: Sequence[Candidate], held: Round) -> None:
         """Store a round of the finals, in which some of these took part."""
         keys = {candidate.name: self._key_of([candidate]) for candidate in of}
         before = self._get("rounds", self._reference.key) or []
-        self._put([*before, _renamed(held.to_dict(), keys)], "rounds", self._reference.key)
+        self._put([*before, _renamed(to_plain(held), keys)], "rounds", self._reference.key)
 
     @property
     def ended(self) -> str | None:
@@ -149,7 +150,7 @@ class Store:
     def put_end(self, ended: str, conditions: Conditions) -> None:
         """Store how a run ended, and what else the machine did meanwhile."""
         self._put(ended, "ended")
-        self._put(conditions.to_dict(), "conditions")
+        self._put(conditions, "conditions")
 
     @property
     def inputs(self) -> tuple[InputFacts, ...]:
@@ -163,7 +164,7 @@ class Store:
 
     def put_seen(self, job: Job) -> None:
         """Store what the model was fed with, and the shapes of its outputs."""
-        self._put(to_builtins(job.inputs), "inputs")
+        self._put(job.inputs, "inputs")
         self._put({**self.outputs, **job.seen_outputs}, "outputs")
 
     def failure(self, prepared: PreparedVariant) -> Failure | None:
@@ -173,8 +174,7 @@ class Store:
 
     def put_failure(self, prepared: PreparedVariant) -> None:
         """Store why a variant took no part, or that it did. The next run tries again."""
-        failure = prepared.failure
-        self._put(None if failure is None else asdict(failure), "failure", prepared.key)
+        self._put(prepared.failure, "failure", prepared.key)
 
     def loading(self, prepared: PreparedVariant) -> Loading | None:
         """Return how long starts of a variant took."""
@@ -183,12 +183,12 @@ class Store:
 
     def put_loading(self, prepared: PreparedVariant, loading: Loading) -> None:
         """Store how long starts of a variant took."""
-        self._put({"cold": loading.cold, "warm": loading.warm}, "loading", prepared.key)
+        self._put(loading, "loading", prepared.key)
 
     def measurement(self, candidate: Candidate, batch_size: int) -> Measurement | None:
         """Return what was measured of a setting at a batch size."""
         stored = self._get("cell", self._key_of([candidate]), batch_size)
-        return None if stored is None else Measurement.from_dict(stored)
+        return None if stored is None else convert(stored, Measurement)
 
     @property
     def batch_sizes(self) -> set[int]:
@@ -197,7 +197,7 @@ class Store:
 
     def put_measurement(self, candidate: Candidate, measurement: Measurement) -> None:
         """Store what was measured of a setting at a batch size."""
-        self._put(measurement.to_dict(), "cell", self._key_of([candidate]), measurement.batch_size)
+        self._put(measurement, "cell", self._key_of([candidate]), measurement.batch_size)
 
     def _start_key(self, candidate: Candidate) -> list[str]:
         own = [] if candidate.kind is SettingKind.DEFAULT else [self._key_of([candidate])]
@@ -212,8 +212,8 @@ class Store:
 
     def _put(self, value: object, *key: object) -> None:
         name = "/".join(map(str, key))
+        self._attributes[name] = to_plain(value)
         self._record.put(name, value)
-        self._attributes[name] = value
 
 
 def _renamed(round_: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
