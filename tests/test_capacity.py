@@ -225,11 +225,11 @@ def test_the_commands_of_a_search_for_capacity(
     storage = ("--storage", str(tmp_path / "t.db"))
     record.put("finals", None)
     record.put("objective", "capacity")
-    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("limits", Limits(p99_s=0.08))
     code, _, err = call("load", "made", *storage)
     assert (code, "study made has no finals yet" in err) == (2, True)
     fast = next(each for each in record.trials() if each.setting != space.reference).setting
-    record.put("promising", [Contender(names=("one process",), setting=fast, deployment=Deployment()).to_dict()])
+    record.put("promising", [Contender(names=("one process",), setting=fast, deployment=Deployment())])
     code, out, _ = call("show", "made", *storage)
     assert (code, "UNFINISHED" in out) == (0, True)
     other = structs.replace(load, limit_ms=500.0)  # of another limit, which answers another question
@@ -327,7 +327,7 @@ def test_the_card_of_a_kept_default_says_so_once(
     record, _ = finished(space, tmp_path, trials=16)
     record.put("finals", None)
     record.put("objective", "capacity")
-    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("limits", Limits(p99_s=0.08))
     for code, low, first in ((VerdictCode.UNDECIDED, 0.9, "? UNDECIDED  resnet50, one process"),
                              (VerdictCode.WORSE, 0.6, "= KEEP  resnet50: keep tf-default: no setting")):  # fmt: skip
         verdict = structs.replace(load.curves[1].against_default, code=code, low=low)

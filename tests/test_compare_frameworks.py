@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tests import forked
 from tests.command_line import tftune_here
@@ -42,6 +43,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Round
+from tuner.plain import to_plain
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.result.frameworks import SettingKind, TunedResult
 from tuner.space.deployment import Deployment
@@ -159,7 +161,7 @@ def test_other_outputs_or_another_precision_are_not_timed(
     )
     assert (measurement.status, measurement.message) == (status, message)
     assert measurement.constructor_s == pytest.approx(0.5)
-    assert Measurement.from_dict(json.loads(json.dumps(measurement.to_dict()))) == measurement
+    assert convert(json.loads(json.dumps(to_plain(measurement))), Measurement) == measurement
 
 
 def slice_of(rate: float, batch_size: int = BATCH) -> Slice:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
-from msgspec import to_builtins
 
 from tuner.child.arrivals import PATIENCE
 from tuner.errors import BadInputError, TunerError
@@ -222,10 +221,7 @@ def _failed(done: LoadRound) -> TunerError:
 
 def _keep(record: Record, result: LoadResult, measured: Measured) -> None:
     """Store what was measured, and what it comes to."""
-    raw = {
-        "candidates": [candidate.to_dict() for candidate in measured.candidates],
-        "rounds": [each.to_dict() for each in measured.rounds],
-    }
+    raw = {"candidates": measured.candidates, "rounds": measured.rounds}
     with storage_errors():
-        record.add("loads", {"result": to_builtins(result), "measured": raw})
+        record.add("loads", {"result": result, "measured": raw})
         record.put("updated", now())

@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec import convert
 from scipy.optimize import nnls
 
 from tuner.machine.conditions import suspended_s
@@ -203,16 +204,16 @@ class Turn:
             in_pass=data["pass"],
             process=data["process"],
             setting=Setting.of(data["setting"]),
-            slices=tuple(Slice.from_dict(each) for each in data["slices"]),
+            slices=convert(data["slices"], tuple[Slice, ...]),
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the turn as plain data."""
+        """Return the turn by the names that it is stored under."""
         return {
             "pass": self.in_pass,
             "process": self.process,
-            "setting": self.setting.to_dict(),
-            "slices": [each.to_dict() for each in self.slices],
+            "setting": self.setting,
+            "slices": self.slices,
         }
 
 

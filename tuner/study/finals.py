@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -487,10 +487,10 @@ class _Keeper:
             self.key,
             {
                 "began": self.began,
-                "contenders": [c.to_dict() for c in test.contenders],
-                "rounds": [round_.to_dict() for round_ in test.rounds],
+                "contenders": test.contenders,
+                "rounds": test.rounds,
                 "margin": test.margin,
-                "noise": asdict(test.noise),
+                "noise": test.noise,
                 "levels": test.levels,
                 "ended": test.end_reason,
             },

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,6 @@ class WorkloadSpec:
     def of_name(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> WorkloadSpec:
         """Return the options of a workload of which nothing but its name, mode and framework is said."""
         return cls(words=(name,), mode=mode, framework=framework)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as plain data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def command_line(self) -> str:
