@@ -11,6 +11,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from tuner.frameworks.tensorflow.timeline import Event, Timeline, call_ns, clipp
 from tuner.job.advise import situation_of
 from tuner.job.job import prepare
 from tuner.job.overhead import (
+    Resized,
     known_overhead,
     known_overheads,
     measure_overhead,
@@ -279,6 +281,29 @@ def test_a_share_has_student_s_interval() -> None:
     assert (share.estimate, share.low, share.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half), rel=1e-5)
     assert share_of([0.5]) == Share(estimate=0.5)
     assert share_of([0.0, 0.01]).low == 0.0
+
+
+def test_a_process_is_stopped_whenever_it_is_not_asked_and_warms_up_once_for_each_batch_size() -> None:
+    diary: list[str] = []
+
+    def facts(step_s: float) -> SimpleNamespace:
+        diary.append(f"warm with {step_s} s")
+        return SimpleNamespace(step_s=step_s)
+
+    process = SimpleNamespace(
+        ready=lambda: facts(0.1),
+        set_batch_size=lambda batch_size: facts(0.1 * batch_size),
+        resume=lambda: diary.append("resume"),
+        pause=lambda: diary.append("pause"),
+        slice=lambda duration_s: diary.append(f"slice of {duration_s} s"),
+    )
+    own = Resized(process=process, batch_size=1)  # type: ignore[arg-type]
+    assert own.at(1).at(1).step_s == 0.1
+    assert own.at(4).step_s == 0.4
+    own.run_alone(2, 0.5)
+    assert diary[:2] == ["warm with 0.1 s", "pause"]
+    assert diary[2:5] == ["resume", "warm with 0.4 s", "pause"]
+    assert diary[5:] == ["resume", "slice of 0.5 s", "slice of 0.5 s", "pause"]
 
 
 class Told:
