@@ -38,7 +38,7 @@ from tuner.job.overhead import (
 )
 from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
-from tuner.model.overhead import Row, Share, hiding_batch, share_of
+from tuner.model.overhead import Share, hiding_batch, share_of
 from tuner.quantity import percent
 from tuner.report.model import overhead_chart as chart
 from tuner.report.model import overhead_csv as as_csv
@@ -311,19 +311,7 @@ class Told:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.rows: list[Row] = []
-
-    def waiting(self, line: str) -> None:
-        self.lines.append(line)
-
-    def notice(self, line: str) -> None:
-        self.lines.append(line)
-
-    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
-        del execution, batch_size, left_s
-
-    def ended(self, row: Row) -> None:
-        self.rows.append(row)
+        self.waiting = self.notice = self.progress = self.lines.append
 
 
 @pytest.mark.parametrize(
@@ -378,6 +366,8 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
     told = Told()
     result = measure_overhead(replace(request, batches="1,2", time_budget="1s"), told)
     assert [row.batch_size for row in result.rows] == [1]
+    begins, ends = (told.lines.index(line) for line in told.lines if re.match("graph, batch size 1;|  exposed", line))
+    assert begins < ends
     assert any("stopped before batch size 2" in line for line in told.lines)
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="2"), stores=False))
     known = known_overhead(job, known_overheads(job))  # the second time left the other rows of the first

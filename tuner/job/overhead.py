@@ -19,7 +19,7 @@ from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
 from tuner.identity import digest
-from tuner.job.events import OverheadEvents
+from tuner.job.events import TaskEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
 from tuner.job.parsed import parse_request
@@ -33,6 +33,7 @@ from tuner.measure.passes import Live
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.paths import cache_dir, file_stem, write_whole
+from tuner.quantity import duration_text, ms_text, percent
 from tuner.result.model import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.groups import parse_sizes
 from tuner.stats.estimate import estimate
@@ -52,7 +53,7 @@ _MIN_PASSES, _MAX_PASSES, _MAX_PAIR_S = 2, 6, 8.0
 _STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
 
 
-def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> OverheadResult:
+def measure_overhead(request: OverheadRequest, events: TaskEvents) -> OverheadResult:
     """Measure what the runtime costs; raises BadInputError for what cannot be looked into, before it measures.
 
     The result is kept in the cache, for searches of the same workload to tell of.
@@ -73,7 +74,7 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
             for batch_size in sizes:
                 for row in _measure(job, starts, live, batch_size, countdown, events, owes=not rows):
                     rows.append(row)
-                    events.ended(row)
+                    events.notice(f"  {_said(row)}")
         except KeyboardInterrupt:
             if not rows:
                 raise
@@ -91,6 +92,14 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     )
     _keep(result, job)
     return result
+
+
+def _said(row: Row) -> str:
+    """Return what people are told of a row."""
+    if row.overhead is None:
+        return f"{row.status}: {row.message}"
+    exposed, step = percent(row.overhead.exposed.estimate, 0), ms_text(1000 * (row.step_s or 0.0))
+    return f"exposed overhead {exposed}, of a step of {step} ms"
 
 
 def _check_any(rows: Sequence[Row]) -> None:
@@ -146,7 +155,7 @@ def _path(job: Job) -> Path:
     return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest(key)}.json"
 
 
-def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
+def _jobs(request: OverheadRequest, sizes: Sequence[int], events: TaskEvents) -> dict[Execution, Job]:
     """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
     words = request.executions.split(",") if isinstance(request.executions, str) else request.executions
     named = [_execution(name.strip()) for name in words]
@@ -175,7 +184,7 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
     return jobs
 
 
-def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool) -> dict[Execution, Job]:
+def _exported(jobs: dict[Execution, Job], events: TaskEvents, *, named: bool) -> dict[Execution, Job]:
     """Return those jobs whose model can be exported, with the batch sizes that it leaves possible.
 
     Raises BadInputError where none can, or one that was named.
@@ -198,7 +207,7 @@ def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool
     return exported
 
 
-def _leave_out(error: BadInputError, events: OverheadEvents) -> None:
+def _leave_out(error: BadInputError, events: TaskEvents) -> None:
     events.notice(f"left out: {error.message}; {error.hint}" if error.hint else f"left out: {error.message}")
 
 
@@ -250,7 +259,7 @@ def _measure(
     live: dict[Execution, Resized | None],
     batch_size: int,
     countdown: Countdown,
-    events: OverheadEvents,
+    events: TaskEvents,
     *,
     owes: bool,
 ) -> Iterator[Row]:
@@ -268,7 +277,7 @@ def _measure(
             _end(live, execution)
             events.notice(f"{execution}: stopped before batch size {batch_size}, which takes more time than is left")
             continue
-        events.began(execution, batch_size, countdown.left_s())
+        events.progress(f"{execution}, batch size {batch_size}; {duration_text(countdown.left_s())} left")
         try:
             own = live[execution] = own or starts[execution](batch_size=batch_size)
             own.at(batch_size)
