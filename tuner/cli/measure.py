@@ -208,13 +208,13 @@ def load(
     """
     from tuner.api.load import LoadTest, stored_load_test
     from tuner.job.load import load_study
-    from tuner.report.progress import LoadShown
+    from tuner.report.progress import TaskShown
 
     make_out_folder(out)
     if stored:
         tested = stored_load_test(request.study, request.storage)
     else:
-        tested = LoadTest(load_study(request, LoadShown(console(stderr=True))))
+        tested = LoadTest(load_study(request, TaskShown(console(stderr=True))))
     show_result(tested, "load", out, json_=json_, details=details)
 
 
@@ -272,11 +272,11 @@ def frameworks(
     """
     from tuner.api.comparison import Frameworks
     from tuner.job.frameworks import compare_frameworks
-    from tuner.report.progress import FrameworksShown
+    from tuner.report.progress import TaskShown
     from tuner.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
 
     make_out_folder(out)
-    compared = Frameworks(compare_frameworks(request, FrameworksShown(console(stderr=True))))
+    compared = Frameworks(compare_frameworks(request, TaskShown(console(stderr=True))))
     show_result(compared, "frameworks", out, json_=json_)
     if compared.result.ended == WAS_INTERRUPTED and not request.stored:
         raise typer.Exit(INTERRUPTED)

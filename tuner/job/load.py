@@ -15,7 +15,7 @@ import numpy as np
 from tuner.child.arrivals import PATIENCE
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import again, default_deployment
-from tuner.job.events import LoadEvents
+from tuner.job.events import TaskEvents
 from tuner.job.feed import fixed_batch_size
 from tuner.job.job import Job
 from tuner.job.parsed import positive
@@ -29,7 +29,7 @@ from tuner.measure.load import LoadCandidate, LoadRound, round_s, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import condition_warnings
-from tuner.quantity import MILLISECONDS
+from tuner.quantity import MILLISECONDS, left_text, rate_text
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
 from tuner.result.study import ONE, SEVERAL, StudyResult, WarningResult
@@ -58,7 +58,7 @@ class Measured:
 
 
 @storage_errors()
-def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
+def load_study(request: LoadRequest, events: TaskEvents) -> LoadResult:
     """Measure a study's settings under load; raises BadInputError where that cannot be asked of it.
 
     The limit is that of the study, if no other is given.
@@ -167,7 +167,7 @@ def _candidate(
     )
 
 
-def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
+def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: TaskEvents) -> Measured:
     """Run rounds until the time ends, two at least; the caller holds the right to measure."""
     job.device.check_idle()
     countdown, watch, rng = Countdown(total_s=time_s), job.device.watch(job.machine), np.random.default_rng()
@@ -205,7 +205,9 @@ def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None,
                 candidates = [default, *left]  # these can still be compared
                 continue
             rounds += [] if done.interrupted else [done]
-            events.loaded(number + 1, saturation, countdown.left_s())
+            rates = ", ".join(f"{name} {rate_text(rate)}/s" for name, rate in saturation.items())
+            at_most = "" if number else f"; at most: {rates}"
+            events.progress(f"round {number + 1}{left_text(countdown.left_s())}{at_most}")
             took_s = began_s - countdown.left_s()
             if len(rounds) >= MIN_ROUNDS and countdown.left_s() < max(took_s, round_s(candidates, saturation)):
                 break

@@ -45,6 +45,7 @@ from tuner.trial.running import CommandLauncher
 
 _ENERGY_BLOCKS = 4  # of the calibration, where slices are long
 PREDICTED = "predicted"
+_INTERRUPTED = "interrupted; all finished trials are saved, run the same command to continue"
 _N_GROUPS = 3  # settings of several processes that a search tries
 _MOST_LOADED = 3  # settings beside the default that are measured under load
 _LOAD_ROUNDS = 3  # that there should be time for, starts included; two are the least
@@ -68,7 +69,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
     try:
         load_study(loaded, events)
     except KeyboardInterrupt:
-        events.interrupted()
+        events.notice(_INTERRUPTED)
         return record, True
     return record, False
 
@@ -160,7 +161,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
                     "what was measured before is kept; see dmesg, then run the same command again",
                 )
     except KeyboardInterrupt:
-        events.interrupted()
+        events.notice(_INTERRUPTED)
         return record, True
     return record, False
 
