@@ -251,8 +251,13 @@ class Attributes:
 
     @property
     def latency_finals(self) -> StoredFinals | None:
-        """Return the last finals at the latency of the default, None where there were none."""
-        return self._parsed("latency_finals", StoredFinals.from_dict)
+        """Return the last finals at the latency of the default, None where there were none beside these answers."""
+        return self._beside("latency_finals", StoredFinals.from_dict)
+
+    @property
+    def why_no_same_latency(self) -> str | None:
+        """Return why the last run that asked held no such finals, None where it did, or gave other answers."""
+        return self._beside("no_same_latency", lambda data: str(data["why"]))
 
     @property
     def earlier_latency_finals(self) -> list[StoredFinals]:
@@ -268,6 +273,16 @@ class Attributes:
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._finals_of("checks")
+
+    def _beside(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return an attribute that stands beside answers, None where one of these is of another setting by now."""
+
+        def parse_current(data: Any) -> T | None:
+            beside = data.get("beside", {})
+            last = {name: held["contenders"][0]["setting"] for name in beside if (held := self.raw.get(name))}
+            return parse(data) if last.items() <= beside.items() else None
+
+        return self._parsed(key, parse_current)
 
     def _earlier(self, key: str) -> list[StoredFinals]:
         # A run that was killed while new finals took the place of earlier ones may have kept these twice.
