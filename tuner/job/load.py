@@ -1,12 +1,12 @@
 """Measure a study's settings under load: `tftune load`.
 
-The default, what the study recommends of one process, and what it recommends of several answer requests of one item at
-random times, in turns. The curves are kept with the study.
+The default and what the study recommends, of one process, of several and at the default's latency, answer requests of
+one item at random times, in turns. The curves are kept with the study.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -32,7 +32,7 @@ from tuner.measure.warning import condition_warnings
 from tuner.quantity import MILLISECONDS, left_text, rate_text
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
-from tuner.result.study import ONE, SEVERAL, StudyResult, WarningResult
+from tuner.result.study import StudyResult, WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.study.record import Record, now
@@ -82,7 +82,7 @@ def load_study(request: LoadRequest, events: TaskEvents) -> LoadResult:
         spec = replace(stored.spec, rate=None)  # its requests have rates of their own
         batch_sizes = {each[1].batch_size for each in settings}
         job = again(stored, request, batch_sizes, events, spec=spec)
-        sizes = _sizes(job, request.max_batch or max(_USUAL_BATCH, *batch_sizes))
+        sizes = _sizes(job, request.max_batch or largest_batch(study, batch_sizes))
         candidates = tuple(_candidate(job, *each, sizes=sizes, wait_s=wait_ms / 1000) for each in settings)
         measured = measure(job, candidates, job.budget.time_s, events)
     candidates = measured.candidates
@@ -127,12 +127,11 @@ def _refuse(study: StudyResult) -> None:
 
 
 def _recommended(study: StudyResult) -> list[Contender]:
-    """Return what is recommended of one process and of several."""
-    several = None if study.groups is None else study.groups.recommended
+    """Return what each answer recommends."""
+    advices = {of: answer.recommended for of, answer in study.answers.items()}
     return [
-        Contender(names=(name,), setting=Setting.of(advice.setting), deployment=advice.deployment)
-        for name, advice in ((ONE, study.recommended), (SEVERAL, several))
-        if advice is not None
+        Contender(names=(of,), setting=Setting.of(advice.setting), deployment=advice.deployment)
+        for of, advice in advices.items()
     ]
 
 
@@ -146,6 +145,17 @@ def _settings(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[str
         if each.setting.without("batch_size") not in others:
             settings.append((each.names[0], each.setting, each.deployment))
     return settings
+
+
+def largest_batch(study: StudyResult, batch_sizes: Collection[int]) -> int:
+    """Return how many requests a batch has at most: the usual, or as many as were asked for in a search for capacity.
+
+    `batch_sizes` are those of the settings.
+    """
+    is_asked = study.batch_sizes or "batch_size" in (study.pins or {})
+    if study.objective is Objective.CAPACITY and is_asked:
+        return max(int(size) for size in study.knobs["batch_size"].values)
+    return max(_USUAL_BATCH, *batch_sizes)
 
 
 def _sizes(job: Job, most: int) -> tuple[int, ...]:

@@ -274,4 +274,5 @@ def _store_request(
         record.put("batch_note", job.batch_note)
         record.put("created", now())
         record.put("schema", SCHEMA)
+    record.put("command", request.command)  # of the last run, which the finals are of
     record.put("updated", now())

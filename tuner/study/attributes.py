@@ -199,8 +199,6 @@ class Attributes:
     finals = _finals()
     group_finals = _finals()
     """Of several processes, where the search is of one."""
-    latency_finals = _finals()
-    """At the latency of the default."""
     earlier_finals = _Attribute(_all_finals, list)
     """Those of earlier runs, the oldest first."""
     earlier_group_finals = _Attribute(_all_finals, list)
@@ -234,8 +232,6 @@ class Attributes:
     """Why batch sizes are as they are."""
     why_no_energy = _known(str)
     """Why no energy was measured, None where it was."""
-    why_no_same_latency = _known(str)
-    """Why there is no answer at the latency of the default, None where there is."""
 
     def __init__(self, study: str, raw: Mapping[str, Any]) -> None:
         self.study = study
@@ -280,3 +276,23 @@ class Attributes:
     def runs(self) -> list[Run]:
         """Return the runs of the search, the oldest first; earlier versions called them sessions."""
         return self.get("runs", list[Run]) or self.get("sessions", list[Run]) or []
+
+    @property
+    def latency_finals(self) -> StoredFinals | None:
+        """Return the last finals at the latency of the default, None where there were none beside these answers."""
+        return self._beside("latency_finals", StoredFinals.from_dict)
+
+    @property
+    def why_no_same_latency(self) -> str | None:
+        """Return why the last run that asked held no such finals, None where it did, or gave other answers."""
+        return self._beside("no_same_latency", lambda data: str(data["why"]))
+
+    def _beside(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return an attribute that stands beside answers, None where one of these is of another setting by now."""
+
+        def parse_current(data: Any) -> T | None:
+            beside = data.get("beside", {})
+            last = {name: held["contenders"][0]["setting"] for name in beside if (held := self.raw.get(name))}
+            return parse(data) if last.items() <= beside.items() else None
+
+        return self.parsed(key, parse_current)
