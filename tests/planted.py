@@ -28,6 +28,7 @@ from tuner.machine.topology import Cache
 from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.paths import FILE_URL
+from tuner.plain import to_plain
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Literal, Situation
@@ -352,8 +353,8 @@ def attributes(number: int, planted: PlantedStudy) -> dict[str, object]:
         "features": to_builtins(situation.features),
         "described": to_builtins(_subject(planted)),
         "finals": {
-            "contenders": [c.to_dict() for c in contenders],
-            "rounds": [r.to_dict() for r in rounds],
+            "contenders": to_plain(contenders),
+            "rounds": to_plain(rounds),
             "margin": 0.02,
             "levels": {c.names[0]: 0.95 for c in contenders},
             "ended": "rounds",

@@ -125,7 +125,7 @@ def run(
     record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)
-    record.put("limits", (limits or Limits()).to_dict())
+    record.put("limits", limits or Limits())
     record.put("seed", seed)
     log = log or Log()
     Search(

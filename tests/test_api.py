@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -47,6 +48,7 @@ from tuner.job.request import (
     SearchRequest,
     SizeRequest,
 )
+from tuner.job.sessions import SessionsResult
 from tuner.workload.spec import WorkloadSpec
 
 STUDY = "resnet50-inference-0ef21487"
@@ -366,6 +368,42 @@ def test_options_become_the_words_of_a_command_line() -> None:
     assert duration_text(1_000_000.5) == "1000000.5s"
     assert [list_text(each) for each in (8, [1, 2], "1,2", np.int64(8))] == ["8", "1,2", "1,2", "8"]
     assert setting_text({"inter_op": 1, "batch_size": 16}) == "inter_op=1,batch_size=16"
+
+
+def test_the_command_of_a_search_has_every_option_that_changes_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed again it asks for the same; where it is kept, whether anew, and whether it waits changes nothing of it."""
+    spec = WorkloadSpec(
+        words=("python", "bench.py", "--batch-size", "{batch_size}"), framework="onnxruntime", device="gpu:1",
+        name="my model", mode="training", execution="eager", params=("a=1", "b=x y"), signature="serve", tags="",
+        op_libraries=("./op.so",), input_shapes=("x=2,3",), input_ranges=("x=0:9",), inputs=("y=./y.npy",),
+        metric_regex="items/s: ([0-9.]+)", minimize=True, rate=0.1, feed="device",
+    )  # fmt: skip
+    asked = SearchRequest(
+        workload=spec, trials=30, time_budget="90s", seed=3, space="quick", objective="throughput", batch_size="1,2",
+        pins=("inter_op=1", "intra_op=2"), python="./env/bin/python", margin=0.03, max_p99_ms="50ms",
+        max_memory="2GiB", max_power_w="250W", numerics="may-change", trial_timeout="5m", instances=False,
+        predict=False, launcher="fresh",
+    )  # fmt: skip
+    for of, usual, kept in (
+        (asked, SearchRequest(workload=WorkloadSpec()), {"storage", "new", "wait"}),
+        (spec, WorkloadSpec(), set()),
+    ):
+        names = {each.name for each in dataclasses.fields(of)}
+        assert {name for name in names if getattr(of, name) == getattr(usual, name)} == kept
+    plain = SearchRequest(workload=WorkloadSpec(words=("./served model",)), predict=True, max_p99_ms="7")
+    assert plain.command == "tftune search './served model' --max-p99 7 --predict"
+    told: list[SearchRequest] = []
+
+    def keep_request(request: SearchRequest, *_: object, **__: object) -> SessionsResult:
+        told.append(request)
+        return SessionsResult(record=None, interrupted=False)
+
+    monkeypatch.setattr("tuner.job.sessions.run_sessions", keep_request)
+    for request in (asked, plain):
+        assert call(*shlex.split(request.command)[1:])[0] == 0
+        assert told.pop() == request
+    in_bytes = shlex.split(dataclasses.replace(plain, max_memory=3 << 30).command)
+    assert parse_size(in_bytes[in_bytes.index("--max-memory") + 1]) == 3 << 30
 
 
 def test_one_value_may_stand_for_a_list_of_one() -> None:

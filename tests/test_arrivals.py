@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tests.conftest import Call, setting
 from tests.frameworks import deployed, load
@@ -27,6 +28,7 @@ from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
 from tuner.measure.planning import slice_s
 from tuner.measure.rounds import Round
+from tuner.plain import to_plain
 from tuner.result.evidence import round_warnings
 from tuner.space.deployment import Deployment
 from tuner.trial.fresh import FreshLauncher
@@ -129,7 +131,7 @@ def test_a_call_that_fails_is_told_of() -> None:
 
 
 def open_slice(*step_s: float, elapsed_s: float = 2.0, start_s: float = 1.0) -> Slice:
-    return Slice(start_s=start_s, elapsed_s=elapsed_s, n_steps=len(step_s), step_s=step_s, resumed=True, window_s=2.0)
+    return Slice(start_s=start_s, elapsed_s=elapsed_s, n_steps=len(step_s), step_s=step_s, resumed=1, window_s=2.0)
 
 
 def test_the_rate_is_the_inverse_of_the_mean_response() -> None:
@@ -144,7 +146,7 @@ def test_processes_share_the_requests() -> None:
     assert together.step_s == (0.1, 0.2, 0.3)
     assert together.elapsed_s == pytest.approx(2.7)
     assert together.keeps_up
-    assert Slice.from_dict(together.to_dict()) == replace(together, resumed=False)
+    assert convert(to_plain(together), Slice) == replace(together, resumed=0)
 
 
 def test_a_contender_that_falls_behind_is_named() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tuner.child import callers, outputs
 from tuner.child.callers import Callers
+from tuner.plain import to_plain
 from tuner.trial.outcome import Slice
 
 
@@ -146,17 +147,17 @@ def test_parts_of_a_step_are_counted() -> None:
 def test_a_rate_counts_while_all_run() -> None:
     """The second goes on alone at the end, twice as fast: that is not what both do together."""
     first, second = a_slice(0.0, 1.0, 1.0, 1.0), a_slice(0.0, 1.0, 1.0, 1.0, 0.5, 0.5)
-    joint = Slice.from_report({"callers": [first.to_dict(), second.to_dict()]})
+    joint = Slice.from_report({"callers": to_plain([first, second])})
     assert joint.n_steps == 8
     assert joint.n_steps / joint.elapsed_s == pytest.approx(2.0)
-    alike = Slice.from_report({"callers": [a_slice(0.0, 1.0, 1.0).to_dict()] * 2})
+    alike = Slice.from_report({"callers": to_plain([a_slice(0.0, 1.0, 1.0)] * 2)})
     assert alike.n_steps / alike.elapsed_s == pytest.approx(2.0)
-    one_each = Slice.from_report({"callers": [a_slice(0.0, 0.6).to_dict(), a_slice(0.0, 0.9).to_dict()]})
+    one_each = Slice.from_report({"callers": to_plain([a_slice(0.0, 0.6), a_slice(0.0, 0.9)])})
     assert one_each.n_steps / one_each.elapsed_s == pytest.approx(1 / 0.6 + 1 / 0.9)
 
 
 def test_a_caller_has_left_the_first_step_after_a_pause_out_itself() -> None:
-    plain = a_slice(0.0, *[0.1] * 10).to_dict()
+    plain = to_plain(a_slice(0.0, *[0.1] * 10))
     both = Slice.from_report({"callers": [plain, plain]}, resumed=True)
     assert (both.n_steps, both.resumed) == (20, 0)
 

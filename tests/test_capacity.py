@@ -19,6 +19,8 @@ from tests.loads import CANDIDATES, held, result_of, times_of
 from tests.scripted import noisy, run
 from tuner.errors import FindingError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job.load import largest_batch
+from tuner.job.sessions import SessionsResult
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
@@ -26,6 +28,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.model.capacity import CapacityScore, most_promising
 from tuner.model.queueing import Batching, Queue
+from tuner.report.load import load_card
+from tuner.result.document import describe_study
 from tuner.result.load import CurveResult, LoadResult, capacity_advice, carries_most, curve_results
 from tuner.result.study import RecommendedResult
 from tuner.space.deployment import Deployment
@@ -198,6 +202,90 @@ def test_where_the_default_carries_nothing_what_carries_something_is_the_answer(
     assert advice.reason == "keep tf-default: no setting keeps to the limit at any rate"
 
 
+def test_what_may_not_keep_the_limit_is_no_answer_where_the_default_does_not(load: LoadResult) -> None:
+    """Its p99 with hardly any load is below the limit, and not by more than its service times are known to."""
+    nothing = structs.replace(load.curves[0].capacity, rate=0.0, low=0.0, high=0.0)
+    default = structs.replace(load.curves[0], capacity=nothing, against_default=None)
+    near = structs.replace(load.curves[1], against_default=None, unloaded_ms=79.0, service_error=0.03)
+    clear = structs.replace(near, name="several processes", unloaded_ms=77.0)
+    assert (near.surely_keeps(80.0), clear.surely_keeps(80.0)) == (False, True)
+    only = structs.replace(load, curves=(default, near))
+    advice = capacity_advice(only, NO_LIMITS)
+    assert (advice.source, advice.deployment, advice.limits) == ("tf-default", Deployment(), LimitStatus.UNKNOWN)
+    assert advice.reason == (
+        "keep tf-default: one process is not sure to keep to the limit on p99: with hardly any load it is 79 ms, "
+        "known to 3.0 %"
+    )
+    [answer] = load_card(only).answers
+    assert (answer.word, answer.code) == ("UNDECIDED", VerdictCode.UNDECIDED)
+    assert answer.text == (
+        "resnet50, one process: not sure to keep to a p99 of at most 80 ms: with hardly any load it is 79 ms, known to "
+        "3.0 %; tf-default carries no rate"
+    )
+    less = structs.replace(clear, capacity=structs.replace(clear.capacity, rate=1.0))  # than what may keep the limit
+    both = structs.replace(load, curves=(default, near, less))
+    assert carries_most(both, NO_LIMITS) is less
+    assert [each.word for each in load_card(both).answers] == ["UNDECIDED", "CARRIES"]
+    large = structs.replace(load.curves[0], peak_memory_bytes=3 << 30)  # the default breaks the other limit
+    worse = structs.replace(load.curves[1].against_default, code=VerdictCode.WORSE)
+    slower = structs.replace(near, against_default=worse)
+    ruled_out = capacity_advice(structs.replace(load, curves=(large, slower)), Limits(memory_bytes=2 << 30))
+    assert (ruled_out.source, ruled_out.limits) == ("tf-default", LimitStatus.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("batches", "pins", "objective", "most"),
+    [
+        ((4,), None, Objective.CAPACITY, 4),
+        ((1, 2), None, Objective.CAPACITY, 2),
+        ((16,), None, Objective.CAPACITY, 16),
+        (None, {"batch_size": "2"}, Objective.CAPACITY, 2),
+        (None, {"inter_op": "1"}, Objective.CAPACITY, 8),
+        ((4,), None, Objective.THROUGHPUT, 8),
+    ],
+)
+def test_the_batches_of_its_load_tests_are_those_that_were_asked_for(
+    finished: Finished, space: Space, tmp_path: Path, batches: tuple[int, ...] | None, pins: dict[str, str] | None,
+    objective: Objective, most: int,
+) -> None:  # fmt: skip
+    record, _ = finished(space, tmp_path, trials=16)
+    study = describe_study(record)
+    values = batches or ((2,) if pins and "batch_size" in pins else study.knobs["batch_size"].values)
+    knobs = {**study.knobs, "batch_size": structs.replace(study.knobs["batch_size"], values=values)}
+    asked = structs.replace(
+        study, knobs=knobs, objective=objective, batch_sizes=batches or msgspec.UNSET, pins=pins or msgspec.UNSET
+    )
+    assert largest_batch(asked, {min(values)}) == most
+
+
+@pytest.mark.parametrize(("words", "objective"), [("load", "throughput"), ("search", "capacity")])
+def test_that_no_rate_keeps_the_limit_is_a_finding(
+    finished: Finished, space: Space, load: LoadResult, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: str, objective: str,
+) -> None:  # fmt: skip
+    """Both end with 1 where no setting carries anything, and with 0 where one does, or what is stored is shown."""
+    record, _ = finished(space, tmp_path, trials=16)
+    storage = ("--storage", str(tmp_path / "t.db"))
+    record.put("objective", objective)
+    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("finals", None if objective == "capacity" else record.get("finals"))
+    nothing = structs.replace(load.curves[0].capacity, rate=0.0, low=0.0, high=0.0)
+    none = tuple(structs.replace(each, capacity=nothing, against_default=None) for each in load.curves)
+    near = (none[0], structs.replace(load.curves[1], against_default=None, unloaded_ms=79.9))  # which is undecided
+    for curves, code in ((load.curves, 0), (none, 1), (near, 0)):
+        result = structs.replace(load, curves=curves)
+        assert result.has_no_rate == bool(code)
+        record.put("loads", [{"result": msgspec.to_builtins(result), "measured": {}}])
+        monkeypatch.setattr("tuner.job.load.load_study", lambda *_, result=result: result)
+        monkeypatch.setattr(
+            "tuner.job.sessions.run_sessions", lambda *_, **__: SessionsResult(record=record, interrupted=False)
+        )
+        asked = ("load", "made") if words == "load" else ("search", "resnet50")
+        assert call(*asked, *storage)[0] == code
+        assert call(*asked, "--json", *storage)[0] == code
+        assert call("load", "made", "--stored", *storage)[0] == 0
+
+
 def test_what_takes_too_much_memory_under_load_is_no_answer(load: LoadResult) -> None:
     default, other = load.curves
     lean, heavy = (structs.replace(other, peak_memory_bytes=n << 20) for n in (100, 300))
@@ -225,11 +313,11 @@ def test_the_commands_of_a_search_for_capacity(
     storage = ("--storage", str(tmp_path / "t.db"))
     record.put("finals", None)
     record.put("objective", "capacity")
-    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("limits", Limits(p99_s=0.08))
     code, _, err = call("load", "made", *storage)
     assert (code, "study made has no finals yet" in err) == (2, True)
     fast = next(each for each in record.trials() if each.setting != space.reference).setting
-    record.put("promising", [Contender(names=("one process",), setting=fast, deployment=Deployment()).to_dict()])
+    record.put("promising", [Contender(names=("one process",), setting=fast, deployment=Deployment())])
     code, out, _ = call("show", "made", *storage)
     assert (code, "UNFINISHED" in out) == (0, True)
     other = structs.replace(load, limit_ms=500.0)  # of another limit, which answers another question
@@ -290,6 +378,7 @@ def test_a_real_search_for_capacity(tmp_path: Path) -> None:
         "lenet5", objective="capacity", max_p99_ms="50ms", time_budget="20s", storage=storage, progress=False
     )
     assert study.result.objective is Objective.CAPACITY
+    assert study.result.command == "tftune search lenet5 --time-budget 20s --objective capacity --max-p99 50ms"
     assert study.result.recommended is not None
     keeps_default = study.result.recommended.source == study.result.default  # either may be the answer of a machine
     assert study.card.answers[0].word in (("KEEP", "UNDECIDED") if keeps_default else ("MORE", "CARRIES"))
@@ -327,7 +416,7 @@ def test_the_card_of_a_kept_default_says_so_once(
     record, _ = finished(space, tmp_path, trials=16)
     record.put("finals", None)
     record.put("objective", "capacity")
-    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("limits", Limits(p99_s=0.08))
     for code, low, first in ((VerdictCode.UNDECIDED, 0.9, "? UNDECIDED  resnet50, one process"),
                              (VerdictCode.WORSE, 0.6, "= KEEP  resnet50: keep tf-default: no setting")):  # fmt: skip
         verdict = structs.replace(load.curves[1].against_default, code=code, low=low)

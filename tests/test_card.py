@@ -26,6 +26,7 @@ from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
+from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
@@ -45,6 +46,7 @@ from tuner.stats.noise import PRIOR_NOISE
 from tuner.stats.tail import LimitStatus
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
@@ -177,20 +179,26 @@ def test_a_summary_is_appended_as_markdown(better: StudyResult, tmp_path: Path) 
 
 def test_the_page_says_which_search_it_was(better: StudyResult) -> None:
     of_study = studycard.study_card(better, handle="last")
-    assert "tftune search resnet50 --mode inference --framework tensorflow --space cpu" in studypage.markdown(
-        better, of_study, {}
-    )
+    assert "| command |" not in studypage.markdown(better, of_study, {})  # earlier studies do not say
+    asked = SearchRequest(workload=WorkloadSpec.of_name("resnet50"), objective="throughput", instances=False)
+    page = studypage.markdown(structs.replace(better, command=asked.command), of_study, {})
+    assert "| command | tftune search resnet50 --objective throughput --no-instances |" in page
 
 
-def test_the_page_says_what_was_held_and_which_batch_sizes_were_asked_for(space: Space) -> None:
+def test_a_study_says_how_it_was_searched_what_was_held_and_which_batch_sizes_were_asked_for(space: Space) -> None:
     launcher = ScriptedLauncher(rate=lambda _: 100.0, noise=0.002, process_noise=0.0005)
     record, _ = run(space, launcher, budget=Budget(trials=8))
     assert describe_study(record).pins is msgspec.UNSET
-    record.put("pins", {"inter_op": "1", "kmp_affinity": "granularity=fine,compact"})
+    pins = {"inter_op": "1", "kmp_affinity": "granularity=fine,compact"}
+    record.put("pins", pins)
     record.put("batch_sizes", [8, 16])
+    words = tuple(f"{name}={value}" for name, value in pins.items())
+    asked = SearchRequest(workload=WorkloadSpec.of_name("resnet50"), batch_size="8,16", pins=words, seed=7)
+    record.put("command", asked.command)
     study = describe_study(record)
+    assert (study.pins, study.batch_sizes, study.command) == (pins, (8, 16), asked.command)
     page = studypage.markdown(study, studycard.study_card(study, handle="last"), {})
-    assert " --batch-size 8,16 --set inter_op=1 --set kmp_affinity=granularity=fine,compact " in page
+    assert " --batch-size 8,16 --set inter_op=1 --set kmp_affinity=granularity=fine,compact |" in page
 
 
 def test_no_difference_says_that_there_is_nothing_to_set(space: Space) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import convert
 
 from tests.command_line import tftune_here
 from tests.conftest import Call, setting
@@ -29,6 +30,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.warning import run_warnings
+from tuner.plain import to_plain
 from tuner.space.deployment import Deployment
 from tuner.trial import running
 from tuner.trial.outcome import Slice, Status, TrialFailure
@@ -193,7 +195,7 @@ def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path, monkeypatch: pytest.Mo
     assert several.n_steps == 3
     assert len(several.metrics) == 6
     assert several.elapsed_s == pytest.approx(sum(several.step_s)) == 0.375
-    assert Slice.from_dict(several.to_dict()).metrics == several.metrics
+    assert convert(to_plain(several), Slice).metrics == several.metrics
 
 
 def test_a_slice_has_one_unit_and_what_its_numbers_cannot_show(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_a_slice_has_one_unit_and_what_its_numbers_cannot_show(tmp_path: Path) -
     )
     measured = first.slice(0.0)
     assert (measured.metrics, measured.unit, measured.resolution, measured.n_left_out) == ((2.0,), "ms/step", 1.0, 1)
-    stored = Slice.from_dict(measured.to_dict())
+    stored = convert(to_plain(measured), Slice)
     assert stored == replace(measured, start_s=stored.start_s, elapsed_s=stored.elapsed_s)
     assert second.slice(0.0).metrics == pytest.approx((0.917,))
     with pytest.raises(
@@ -405,7 +407,7 @@ def test_a_run_that_fails_now_and_then_is_repeated_and_counted(tmp_path: Path) -
     assert [each.metrics for each in slices] == [(1.0,), (2.0,), (3.0,), (5.0,), (6.0,), (7.0,)]
     [failed] = [each for each in slices if each.failed]
     assert failed.failed == ("the process ended with exit code 7: bad luck",)
-    assert Slice.from_dict(failed.to_dict()).failed == failed.failed
+    assert convert(to_plain(failed), Slice).failed == failed.failed
     [warning] = run_warnings(slices)
     assert warning.observation == "1 of 7 runs failed, the last one with: the process ended with exit code 7: bad luck"
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tests import forked
 from tests.command_line import tftune_here
@@ -42,6 +43,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Round
+from tuner.plain import to_plain
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.result.frameworks import SettingKind, TunedResult
 from tuner.space.deployment import Deployment
@@ -159,7 +161,7 @@ def test_other_outputs_or_another_precision_are_not_timed(
     )
     assert (measurement.status, measurement.message) == (status, message)
     assert measurement.constructor_s == pytest.approx(0.5)
-    assert Measurement.from_dict(json.loads(json.dumps(measurement.to_dict()))) == measurement
+    assert convert(json.loads(json.dumps(to_plain(measurement))), Measurement) == measurement
 
 
 def slice_of(rate: float, batch_size: int = BATCH) -> Slice:
@@ -632,7 +634,7 @@ class ScriptedComparison(Comparison):
             variant.settings = lambda settings=settings: settings
             prepared.append(variant)
         record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None, name="scripted")
-        nothing = SimpleNamespace(**dict.fromkeys(("began", "measured", "ended", "notice"), lambda *_: None))
+        nothing = SimpleNamespace(**dict.fromkeys(("notice", "progress"), lambda _: None))
         comparison = cls(
             request=SimpleNamespace(margin=0.02),  # type: ignore[arg-type]
             events=nothing,  # type: ignore[arg-type]
@@ -820,7 +822,7 @@ def inputs(batch_size):
     request = FrameworksRequest(
         workload=WorkloadSpec(words=(str(tmp_path / "depthwise.py"),)), storage=f"sqlite:///{tmp_path}/t.db"
     )
-    events = SimpleNamespace(began=lambda *_: None, notice=lambda _: None, ended=lambda *_: None)
+    events = SimpleNamespace(notice=lambda _: None, progress=lambda _: None)
     comparison = prepare_comparison(request, events)  # type: ignore[arg-type]
     make_ready(comparison)
     assert [each.failure for each in comparison.prepared] == [None] * 4
@@ -855,7 +857,7 @@ tf.keras.Sequential([tf.keras.layers.Input((8,), batch_size=4), tf.keras.layers.
 """
     forked.run(code, folder=tmp_path)
     notices: list[str] = []
-    events = SimpleNamespace(began=lambda *_: None, notice=notices.append)
+    events = SimpleNamespace(notice=notices.append, progress=lambda _: None)
     request = FrameworksRequest(
         workload=WorkloadSpec(words=(str(model),)),
         batch_size=4,
@@ -879,7 +881,7 @@ def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> No
         storage=f"sqlite:///{tmp_path}/t.db",
         numerics=MAY_CHANGE,
     )
-    events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None, notice=lambda _: None)
+    events = SimpleNamespace(notice=lambda _: None, progress=lambda _: None)
     comparison = prepare_comparison(request, events)  # type: ignore[arg-type]
     make_ready(comparison)
     check(comparison)
@@ -910,17 +912,17 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
     job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
     starts = (("slow", 16.5), ("quick", 3.0))
     slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)
-    told: dict[str, str] = {}
+    told: list[str] = []
     comparison = SimpleNamespace(
         time=Countdown(total_s=100.0, now=lambda: 0.0, began_s=0.0),
         running=lambda: [slow, quick],
         say=lambda _: None,
-        events=SimpleNamespace(ended=told.__setitem__),
+        events=SimpleNamespace(notice=told.append),
     )
     tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick"]
     assert "a search takes 50 s at least here, and 10 s are left" in slow.tuned.failure
-    assert told["slow"] == slow.tuned.failure
+    assert told == [f"slow: {slow.tuned.failure}", "quick: the search failed: it failed"]
     comparison.time, slow.tuned = Countdown(total_s=1000.0), None  # another run, in which nothing is stored of it
     tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick", "slow"]

@@ -246,7 +246,7 @@ class Scripted:
         if self.n == self.dies_after:
             raise TrialFailure(Status.CRASHED, "the process was killed by SIGKILL")
         start_s, self.at = self.at, self.at + 1.0
-        return Slice(start_s=start_s, elapsed_s=self.step_s, n_steps=1, step_s=(self.step_s,), resumed=self.n == 1)
+        return Slice(start_s=start_s, elapsed_s=self.step_s, n_steps=1, step_s=(self.step_s,), resumed=int(self.n == 1))
 
     def start_batch(self, batch_size: int) -> None: ...
 

@@ -22,7 +22,7 @@ from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, estimate_noise
+from tuner.measure.pair import estimate_noise
 from tuner.measure.passes import estimate_passes
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult
@@ -670,7 +670,7 @@ def test_luck_that_two_share_is_no_reason_to_keep_one() -> None:
 
 def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space, finished: Finished) -> None:
     record, _ = finished(space, tmp_path, trials=6)
-    pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
+    pairs = record.attributes().noise_pairs
     assert len(pairs) == 1
     again = estimate_noise(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
     assert again.n_pairs == record.get("noise")["n_pairs"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from msgspec import convert
 from rich.console import Console
 
 from tests.conftest import QUIET, setting
@@ -34,6 +35,7 @@ from tuner.measure.rates import log_rates
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, Contender, Round, Rounds
 from tuner.measure.warning import Code
+from tuner.plain import to_plain
 from tuner.report.card import check_card
 from tuner.report.verdicts import comparison, speedup_text
 from tuner.result import evidence
@@ -148,8 +150,8 @@ def test_stored_finals_are_read_with_the_noise_that_they_had_and_earlier_ones_as
     finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.03), max_rounds=4)
     finals_test.run()
     stored = {
-        "contenders": [each.to_dict() for each in finals_test.contenders],
-        "rounds": [each.to_dict() for each in finals_test.rounds],
+        "contenders": to_plain(finals_test.contenders),
+        "rounds": to_plain(finals_test.rounds),
         "levels": finals_test.levels,
         "ended": finals_test.end_reason,
     }
@@ -291,7 +293,7 @@ def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     names, y = log_rates(finals_test.rounds, finals_test.contenders, Objective.THROUGHPUT)
     assert y.shape == (2, 2)
     assert names == [INCUMBENT, "tf-default"]
-    again = Round.from_dict(finals_test.rounds[1].to_dict())
+    again = convert(to_plain(finals_test.rounds[1]), Round)
     assert (again.interruptions, again.slices.keys()) == (
         finals_test.rounds[1].interruptions,
         finals_test.rounds[1].slices.keys(),
@@ -330,7 +332,7 @@ def test_a_slice_that_stalls_is_measured_again() -> None:
     assert max(s.elapsed_s for r in finals_test.rounds for each in r.slices.values() for s in each) < 2.0
     assert all(len(each) == 4 for r in finals_test.rounds for each in r.slices.values())
     assert Code.STALLED in {w.code for w in evidence.round_warnings(finals_test.rounds)}
-    again = Round.from_dict(finals_test.rounds[0].to_dict())
+    again = convert(to_plain(finals_test.rounds[0]), Round)
     assert again.repeated == finals_test.rounds[0].repeated
 
 
@@ -555,7 +557,7 @@ def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_tur
     assert asked[:3] == [0, 1, 0]
     assert [round_.fresh for round_ in finals_test.rounds[:4]] == [True, False, False, False]
     assert all(replica.launched for replica in twins)
-    assert Round.from_dict(finals_test.rounds[1].to_dict()).fresh is False
+    assert convert(to_plain(finals_test.rounds[1]), Round).fresh is False
 
 
 def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
@@ -824,7 +826,7 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
 
 def test_a_check_at_the_same_latency_fails_where_a_call_takes_longer() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    found = check.latency_ratio(StoredFinals.from_dict(json.loads(json.dumps(comparison.to_dict()))))
+    found = check.latency_ratio(StoredFinals.from_dict(json.loads(json.dumps(to_plain(comparison)))))
     assert found is not None
     assert found.ratio == pytest.approx(0.5, rel=0.1)
     whole = PooledVerdict(verdict=comparison.verdict, n=1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from tests.frameworks import WAYS
 from tests.processes import gone, wait_until
@@ -21,6 +22,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
 from tuner.measure.objective import Waking
 from tuner.measure.passes import waking
+from tuner.plain import to_plain
 from tuner.report.emit import Format, emit
 from tuner.result.study import Applied, applied
 from tuner.space.deployment import Deployment
@@ -35,7 +37,9 @@ from tuner.workload.spec import WorkloadSpec
 
 def a_slice(n_steps: int, step_s: float, *, resumed: bool = False) -> Slice:
     """Return a slice of equal steps."""
-    return Slice(start_s=1.0, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * n_steps, resumed=resumed)
+    return Slice(
+        start_s=1.0, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * n_steps, resumed=int(resumed)
+    )
 
 
 @dataclass
@@ -118,11 +122,11 @@ def test_the_rate_of_a_group_is_the_sum_of_its_members() -> None:
 
 
 def test_the_first_step_of_each_member_after_a_pause_counts_less_what_waking_costs() -> None:
-    slow = Slice(start_s=0.0, elapsed_s=1.4, n_steps=5, step_s=(1.0, 0.1, 0.1, 0.1, 0.1), resumed=True)
+    slow = Slice(start_s=0.0, elapsed_s=1.4, n_steps=5, step_s=(1.0, 0.1, 0.1, 0.1, 0.1), resumed=1)
     ran = combined([slow, slow])
     assert ran.counted_steps == (8, pytest.approx(0.4))
     assert ran.resumed == 2
-    assert Slice.from_dict(ran.to_dict()).resumed == 2
+    assert convert(to_plain(ran), Slice).resumed == 2
     costs = waking([ran])
     assert costs.step_s(ran) == pytest.approx(costs.step_s(slow) / 2)  # as a process alone, and two at once
 
@@ -132,7 +136,7 @@ def test_the_first_step_of_each_member_after_a_pause_counts_less_what_waking_cos
 def test_what_waking_costs_is_the_same_for_one_process_and_for_several(n: int, n_steps: int) -> None:
     def woken(n_steps: int) -> Slice:
         step_s = (0.3 + 0.01 + 0.03 * 0.3, *[0.3] * (n_steps - 1))
-        return Slice(start_s=0.0, elapsed_s=sum(step_s), n_steps=n_steps, step_s=step_s, resumed=True)
+        return Slice(start_s=0.0, elapsed_s=sum(step_s), n_steps=n_steps, step_s=step_s, resumed=1)
 
     costs = Waking(constant_s=0.01, share=0.03)
     assert costs.step_s(combined([woken(n_steps)] * n)) == pytest.approx(0.3 / n)
@@ -149,7 +153,7 @@ def test_calls_at_once_in_each_of_several_processes_all_count() -> None:
     assert member.steps_between(1.0, 1.4) == pytest.approx(2.0)
     both = combined([member, member])
     assert both.n_steps / both.elapsed_s == pytest.approx(10.0)
-    assert Slice.from_dict(both.to_dict()) == both
+    assert convert(to_plain(both), Slice) == both
 
 
 def test_a_member_that_fails_is_named() -> None:

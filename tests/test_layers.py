@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ORDER = [
-    "errors", "identity", "inherited", "paths", "plugins", "quantity",
+    "errors", "identity", "inherited", "paths", "plain", "plugins", "quantity",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "study", "model",
     "rules", "result", "job", "report", "deploy", "api", "cli",
 ]  # fmt: skip

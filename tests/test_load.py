@@ -456,7 +456,7 @@ def test_a_setting_that_dies_under_load_leaves_the_others(monkeypatch: pytest.Mo
         device=device, machine=detect(), deadline_s=60.0, export=lambda **_: None, target=lambda: None,
         seen=SimpleNamespace(added_to=lambda conditions: conditions),
     )  # fmt: skip
-    events = SimpleNamespace(notice=lambda _: None, loaded=lambda *_: None)
+    events = SimpleNamespace(notice=lambda _: None, progress=lambda _: None)
 
     def measured() -> load_job.Measured:
         return load_job.measure(job, [*CANDIDATES, third], 0.0, events)  # type: ignore[arg-type]

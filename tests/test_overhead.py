@@ -11,6 +11,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from tuner.frameworks.tensorflow.timeline import Event, Timeline, call_ns, clipp
 from tuner.job.advise import situation_of
 from tuner.job.job import prepare
 from tuner.job.overhead import (
+    Resized,
     known_overhead,
     known_overheads,
     measure_overhead,
@@ -36,7 +38,7 @@ from tuner.job.overhead import (
 )
 from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest, SearchRequest
-from tuner.model.overhead import Row, Share, hiding_batch, share_of
+from tuner.model.overhead import Share, hiding_batch, share_of
 from tuner.quantity import percent
 from tuner.report.model import overhead_chart as chart
 from tuner.report.model import overhead_csv as as_csv
@@ -281,24 +283,35 @@ def test_a_share_has_student_s_interval() -> None:
     assert share_of([0.0, 0.01]).low == 0.0
 
 
+def test_a_process_is_stopped_whenever_it_is_not_asked_and_warms_up_once_for_each_batch_size() -> None:
+    diary: list[str] = []
+
+    def facts(step_s: float) -> SimpleNamespace:
+        diary.append(f"warm with {step_s} s")
+        return SimpleNamespace(step_s=step_s)
+
+    process = SimpleNamespace(
+        ready=lambda: facts(0.1),
+        set_batch_size=lambda batch_size: facts(0.1 * batch_size),
+        resume=lambda: diary.append("resume"),
+        pause=lambda: diary.append("pause"),
+        slice=lambda duration_s: diary.append(f"slice of {duration_s} s"),
+    )
+    own = Resized(process=process, batch_size=1)  # type: ignore[arg-type]
+    assert own.at(1).at(1).step_s == 0.1
+    assert own.at(4).step_s == 0.4
+    own.run_alone(2, 0.5)
+    assert diary[:2] == ["warm with 0.1 s", "pause"]
+    assert diary[2:5] == ["resume", "warm with 0.4 s", "pause"]
+    assert diary[5:] == ["resume", "slice of 0.5 s", "slice of 0.5 s", "pause"]
+
+
 class Told:
     """What is told, kept."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.rows: list[Row] = []
-
-    def waiting(self, line: str) -> None:
-        self.lines.append(line)
-
-    def notice(self, line: str) -> None:
-        self.lines.append(line)
-
-    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
-        del execution, batch_size, left_s
-
-    def ended(self, row: Row) -> None:
-        self.rows.append(row)
+        self.waiting = self.notice = self.progress = self.lines.append
 
 
 @pytest.mark.parametrize(
@@ -353,6 +366,8 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
     told = Told()
     result = measure_overhead(replace(request, batches="1,2", time_budget="1s"), told)
     assert [row.batch_size for row in result.rows] == [1]
+    begins, ends = (told.lines.index(line) for line in told.lines if re.match("graph, batch size 1;|  exposed", line))
+    assert begins < ends
     assert any("stopped before batch size 2" in line for line in told.lines)
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="2"), stores=False))
     known = known_overhead(job, known_overheads(job))  # the second time left the other rows of the first

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tests.conftest import setting
 from tests.scripted_launcher import ScriptedLauncher
@@ -16,6 +17,7 @@ from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, run_pair
 from tuner.measure.passes import Live
+from tuner.plain import to_plain
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array, estimate, unpaired
@@ -70,7 +72,7 @@ def test_each_pass_goes_the_other_way_and_long_steps_are_timed_once(
         seen.add(order(pair))
         assert (pair.n_blocks, pair.slices_per_block) == (3, slices_per_block)
         assert x_of(pair) == pytest.approx([math.log(rates[B] / rates[A])] * 3)
-        assert Pair.from_dict(pair.to_dict()).n_blocks == 3
+        assert convert(to_plain(pair), Pair).n_blocks == 3
     assert seen == orders
 
 
@@ -136,7 +138,7 @@ def test_a_pass_in_which_the_machine_slept_is_measured_again(monkeypatch: pytest
     pair = run_pair(*both(ScriptedLauncher(rate=RATES.__getitem__)), enough=never, max_passes=3)
     assert pair.n_blocks == 3
     assert pair.interruptions == [Interruption(Kind.SUSPENDED, "the machine was suspended for 30 s")]
-    assert Pair.from_dict(pair.to_dict()).interruptions == pair.interruptions
+    assert convert(to_plain(pair), Pair).interruptions == pair.interruptions
 
 
 def test_a_machine_that_never_stops_sleeping_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def test_the_one_that_died_is_to_blame() -> None:
 def woken(n_steps: int, *, resumed: bool) -> Slice:
     """Return steps of 0.1 s, of which the first takes 10 ms more after a pause."""
     steps = (0.11 if resumed else 0.1, *[0.1] * (n_steps - 1))
-    return Slice(start_s=0.0, elapsed_s=sum(steps), n_steps=n_steps, step_s=steps, resumed=resumed)
+    return Slice(start_s=0.0, elapsed_s=sum(steps), n_steps=n_steps, step_s=steps, resumed=int(resumed))
 
 
 def test_the_first_step_after_a_pause_counts_less_what_waking_costs() -> None:
@@ -215,7 +217,7 @@ def test_the_first_step_after_a_pause_counts_less_what_waking_costs() -> None:
     turn = [woken(2, resumed=True), woken(2, resumed=False)]
     pair = Pair(reference=turn * 2, candidate=[woken(20, resumed=True)] * 4)
     assert x_of(pair) == pytest.approx([0.0, 0.0], abs=1e-9)
-    assert x_of(Pair.from_dict(pair.to_dict())) == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert x_of(convert(to_plain(pair), Pair)) == pytest.approx([0.0, 0.0], abs=1e-6)
     single = Pair(reference=[woken(1, resumed=True)] * 2, candidate=pair.candidate)  # nothing else tells of a step
     assert x_of(single) == pytest.approx([0.0], abs=1e-9)
 

@@ -13,6 +13,7 @@ from tuner.measure import passes
 from tuner.measure.interruption import Kind
 from tuner.measure.objective import Objective, Waking
 from tuner.measure.passes import Live, Turn, estimate_passes, long_ones, run_pass, waking, whole_steps
+from tuner.plain import to_plain
 from tuner.stats.mixed import contrasts
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.trial.outcome import Slice, Status, TrialFailure
@@ -152,7 +153,7 @@ def test_a_slice_is_the_nearest_whole_number_of_steps(step_s: float, n_steps: in
 def woken(step_s: float, n_steps: int, extra_s: float, rng: np.random.Generator | None = None) -> Slice:
     steps = step_s * np.ones(n_steps) if rng is None else step_s * np.exp(0.01 * rng.standard_normal(n_steps))
     steps[0] += extra_s
-    return Slice(start_s=0, elapsed_s=float(steps.sum()), n_steps=n_steps, step_s=tuple(steps), resumed=True)
+    return Slice(start_s=0, elapsed_s=float(steps.sum()), n_steps=n_steps, step_s=tuple(steps), resumed=1)
 
 
 def test_what_waking_costs_is_found_whatever_the_length_of_steps() -> None:
@@ -315,4 +316,4 @@ def test_turns_of_nothing_say_nothing_and_stored_turns_come_back() -> None:
     noise = Noise(block_sd=0.02, process_sd=0.01, drift=0.0, n_pairs=1, n_blocks=4)
     assert estimate_passes([], setting(inter_op=1, intra_op=1, batch_size=1), Objective.THROUGHPUT, noise) is None
     one = turn(3, 7, 8, 100)
-    assert Turn.from_dict(one.to_dict()) == one
+    assert Turn.from_dict(to_plain(one)) == one

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -18,6 +20,7 @@ from tests.schemas import validator
 from tests.scripted import Log, noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job import load as load_job
 from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
@@ -27,7 +30,7 @@ from tuner.measure.recommendation import MUCH_LONGER
 from tuner.measure.rounds import SAME_LATENCY
 from tuner.report import studycard
 from tuner.report.frame import studies as study_table
-from tuner.result.document import advice_of, describe_study
+from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.result.study import (
     AT_SAME_LATENCY,
     ONE,
@@ -44,8 +47,11 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
+from tuner.study.history import History
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
+from tuner.study.trials import Trial
+from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
@@ -155,6 +161,85 @@ def test_batches_of_a_server_at_the_same_latency_are_its_own(finished: Finished,
     assert studycard.batching(short, study.recommended, loaded).max_batch_size == loaded.curves[1].max_batch == 8
 
 
+@pytest.mark.parametrize(
+    ("spare", "se", "instances"),
+    [(0.005, 0.03, 8), (0.06, 0.03, 4), (0.005, 0.004, 4), (-0.01, 0.03, 8)],
+)
+def test_what_may_well_take_longer_is_left_for_what_gains_less(
+    several: Space, spare: float, se: float, instances: int
+) -> None:
+    """Four processes have twice the items in flight: is it sure that they are twice as fast, and not just expected?"""
+
+    def measured(number: int, setting: Setting, log_ratio: float, se: float) -> Trial:
+        return Trial(
+            number=number, setting=setting, status=Status.OK, log_ratio=log_ratio, se=se, df=20, passes=(1, 2),
+            is_group=number > 0,
+        )  # fmt: skip
+
+    record = SimpleNamespace(attributes=lambda: SimpleNamespace(noise=None))
+    history = History(record, several)  # type: ignore[arg-type]
+    history.trials = [measured(0, several.reference, 0.0, 0.01)]
+    history.groups = [
+        measured(1, Setting.of({"instances": 4, "batch_size": 4}), math.log(2) + spare, se),
+        measured(2, Setting.of({"instances": 8, "batch_size": 1}), 0.5, 0.03),
+    ]
+    chosen = history.at_same_latency()
+    assert chosen is not None
+    assert chosen[0]["instances"] == instances
+    assert chosen[1] == pytest.approx(0.5 if instances == 8 else math.log(2) + spare)
+
+
+def test_it_is_shown_beside_the_answers_that_it_was_asked_for(
+    finished: Finished, space: Space, tmp_path: Path, call: Call
+) -> None:
+    """Where a study goes on, and another setting takes the place of one, what was held or told before is not shown."""
+    record, _ = finished(space, tmp_path, trials=16)
+    held = record.get("finals")
+    first, *rest = held["contenders"]
+    beside = {"finals": first["setting"], "group_finals": {"instances": 2}}  # of which no rounds were held
+
+    def shown() -> tuple[bool, str | None, list[str], object]:
+        study, storage = describe_study(record), ("--storage", str(tmp_path / "t.db"))
+        lines = [line for line in call("list", *storage)[1].splitlines() if line.startswith("  same latency ")]
+        [row] = msgspec.json.decode(call("list", "--json", *storage)[1])
+        return study.same_latency is not None, study.why_no_same_latency, lines, row["same_latency"]
+
+    record.put("no_same_latency", {"why": "no time was left", "beside": beside})
+    assert shown() == (False, "no time was left", [], None)
+    record.put("latency_finals", {**held, "beside": beside})
+    is_there, why, [line], verdict = shown()
+    assert (is_there, why) == (True, None)
+    assert verdict == msgspec.to_builtins(describe_line(record)).get("verdict")
+    assert "better" in line
+    assert "intra_op=" in line
+    record.put("finals", {**held, "contenders": [{**first, "setting": {**first["setting"], "inter_op": 5}}, *rest]})
+    assert shown() == (False, None, [], None)
+    record.put("finals", held)
+    assert shown()[0]
+    record.put("group_finals", held)
+    assert shown() == (False, None, [], None)
+    record.put("group_finals", None)
+    record.put("latency_finals", held)  # an earlier version did not say beside which
+    assert shown()[0]
+
+
+def test_it_comes_under_load_with_the_others(finished: Finished, space: Space, tmp_path: Path) -> None:
+    study = describe_study(finished(space, tmp_path, trials=16)[0])
+    setting = {**study.recommended.setting, "intra_op": 3, "batch_size": 1}
+    advice = structs.replace(study.recommended, setting=setting)
+    answer = AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=advice)
+
+    def names(of: StudyResult) -> list[str]:
+        return [name for name, *_ in load_job._settings(of, load_job._recommended(of))]
+
+    assert names(study) == ["tf-default", ONE]
+    assert names(structs.replace(study, same_latency=answer)) == ["tf-default", ONE, AT_SAME_LATENCY]
+    batch = structs.replace(
+        answer, recommended=structs.replace(advice, setting={**study.recommended.setting, "batch_size": 1})
+    )
+    assert names(structs.replace(study, same_latency=batch)) == ["tf-default", ONE]  # batches are those of the load
+
+
 # ---- in a search -----------------------------------------------------------------------------------------------
 
 
@@ -192,8 +277,9 @@ def test_its_rounds_come_after_the_verdict_and_have_a_part_of_the_time(searched:
     [begun] = [i for i, stage in enumerate(log.stages) if "finals of the fastest that keeps the latency" in stage]
     assert any(stage.startswith("proven so far: 8 processes") for stage in log.stages[:begun])
     assert any(stage.startswith("proven so far: the fastest that keeps the latency") for stage in log.stages[begun:])
-    held = record.attributes().latency_finals
+    held, beside = record.attributes().latency_finals, record.get("latency_finals")["beside"]
     assert held is not None
+    assert beside == {key: record.get(key)["contenders"][0]["setting"] for key in ("finals", "group_finals")}
     assert sum(each.timed_s for each in held.rounds) < LATENCY * TIME.time_s
     assert record.attributes().runs[-1].wall_s <= 305
 

@@ -26,7 +26,7 @@ from tuner.study.history import incumbent
 from tuner.study.lattice import Encoding, Lattice
 from tuner.study.record import Record, distributions
 from tuner.study.sampler import LatticeSampler
-from tuner.study.surrogate import posterior_means
+from tuner.study.surrogate import posterior_means, posterior_moments
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
@@ -283,6 +283,18 @@ def test_the_incumbent_is_believed_to_be_best_and_not_just_lucky() -> None:
     assert best is not None
     assert lucky.setting["intra_op"] == 4
     assert int(best.setting["intra_op"]) >= 14
+
+
+def test_what_was_not_measured_is_known_less_well() -> None:
+    choices = {"inter_op": (1,), "intra_op": tuple(range(1, 17)), "batch_size": (8,)}
+    settings = [setting(inter_op=1, intra_op=n, batch_size=8) for n in (1, 2, 3, 16)]
+    trials = [trial(i, s, 0.1 * i, se=0.02) for i, s in enumerate(settings[:3])]
+    moments = posterior_moments(trials, choices, process_sd=0.0, at=settings)
+    sds = [sd for _, sd in moments.values()]
+    assert max(sds[:3]) <= 0.02 < sds[3]
+    assert {s: mean for s, (mean, _) in moments.items()} == posterior_means(
+        trials, choices, process_sd=0.0, at=settings
+    )
 
 
 def test_nothing_is_believed_of_nothing() -> None:

@@ -322,7 +322,7 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
     compared: list[Setting] = []
 
     limits = Limits(p99_s=0.4)  # p99 needs steps, which the check reserves as the search does
-    record.put("limits", limits.to_dict())
+    record.put("limits", limits)
 
     def measure(_: object, a: ComparedSetting, b: ComparedSetting, *__: object, limits: Limits, **___: object) -> None:
         compared.extend([a.setting, b.setting])

@@ -122,7 +122,7 @@ def checked(record: Record, recommended: Setting, default: Setting, ratio: float
         {"names": [name], "setting": each.to_dict(), "env": {}, "eligible": True}
         for name, each in (("b", recommended), ("a", default))
     ]
-    held = {"began": began, "contenders": sides, "rounds": [round_.to_dict() for round_ in rounds], "conditions": {}}
+    held = {"began": began, "contenders": sides, "rounds": rounds, "conditions": {}}
     record.add("checks", held)
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 from tuner.errors import BadInputError
 from tuner.job.parsed import parse_size
 from tuner.measure.constraint import Limits
+from tuner.plain import to_plain
 from tuner.quantity import ms_text
 from tuner.stats.tail import LimitStatus, p99_within, quantiles, samples_needed
 
@@ -60,7 +61,7 @@ def test_limits() -> None:
     assert both.excess([0.2] * 10, 500) == pytest.approx([math.log(2), math.log(0.5)])
     assert not Limits()
     assert Limits().status([], None) is LimitStatus.MET
-    assert convert(both.to_dict(), Limits) == both
+    assert convert(to_plain(both), Limits) == both
 
 
 @pytest.mark.parametrize(

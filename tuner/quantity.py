@@ -133,6 +133,11 @@ def duration_text(seconds: float | None) -> str:
     return f"{whole_s // 60} min {whole_s % 60:02d} s" if whole_s >= 60 else f"{whole_s} s"
 
 
+def left_text(left_s: float) -> str:
+    """Return how much time is left, to follow what was said; nothing where there is no end."""
+    return f", {duration_text(left_s)} left" if left_s < math.inf else ""
+
+
 def clock_text(seconds: float) -> str:
     """Return a duration as a clock shows it, `4:05`."""
     whole_s = round(max(0.0, seconds))

@@ -134,7 +134,7 @@ class MadeProcess:
             steps[rng.integers(n)] += USUAL_S * rng.uniform(*STALL)
         step_s, start_s = tuple(steps[:n].tolist()), machine.clock_s
         machine.spend(sum(step_s))
-        return Slice(start_s=start_s, elapsed_s=sum(step_s), n_steps=n, step_s=step_s, resumed=resumed)
+        return Slice(start_s=start_s, elapsed_s=sum(step_s), n_steps=n, step_s=step_s, resumed=int(resumed))
 
     def pause(self) -> None:
         pass

@@ -17,7 +17,7 @@ from tuner.job.compare import describe
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, CheckRequest, CompareRequest, FrameworksRequest
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
 from tuner.report.frameworks import as_csv, chart, frameworks_card, rendered
-from tuner.report.progress import ComparisonShown, FrameworksShown, stderr_console
+from tuner.report.progress import ComparisonShown, TaskShown, stderr_console
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.result.frameworks import FrameworksResult
 from tuner.space.values import Value
@@ -156,4 +156,4 @@ def compare_frameworks(
     time was too short for, and with `stored` measures nothing. Raises BadInputError for what cannot be asked.
     """
     request = request_of(FrameworksRequest, locals() | {"pythons": python or {}})
-    return Frameworks(comparisons.compare_frameworks(request, FrameworksShown(stderr_console(quiet=not progress))))
+    return Frameworks(comparisons.compare_frameworks(request, TaskShown(stderr_console(quiet=not progress))))

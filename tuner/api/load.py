@@ -14,7 +14,7 @@ from tuner.job import size as sizing
 from tuner.job.load import load_study
 from tuner.job.request import LoadRequest, SizeRequest
 from tuner.report import load as drawn
-from tuner.report.progress import LoadShown, stderr_console
+from tuner.report.progress import TaskShown, stderr_console
 from tuner.result.load import LoadResult, SizeResult, stored_load
 from tuner.study.storage import find_in, storage_errors
 
@@ -83,7 +83,7 @@ def load_test(
     wait at most `batch_wait_ms` for them. Raises BadInputError where the study cannot be measured so, or not here.
     """
     request = request_of(LoadRequest, locals())
-    return LoadTest(load_study(request, LoadShown(stderr_console(quiet=not progress))))
+    return LoadTest(load_study(request, TaskShown(stderr_console(quiet=not progress))))
 
 
 @storage_errors()

@@ -16,7 +16,7 @@ from tuner.job.predict import predict_workload
 from tuner.job.profile import profile_workload
 from tuner.job.request import TRIAL_TIMEOUT, OverheadRequest, PredictRequest, ProfileRequest
 from tuner.report import model as drawn
-from tuner.report.progress import OverheadShown, ProfileShown, stderr_console
+from tuner.report.progress import ProfileShown, TaskShown, stderr_console
 from tuner.result.model import OverheadResult, PredictionResult, ProfileResult
 from tuner.space.values import Value
 
@@ -62,7 +62,7 @@ def overhead(
     """
     arguments = locals() | {"executions": executions or options.get("execution") or ()}
     request = request_of(OverheadRequest, arguments)
-    return RuntimeOverhead(measure_overhead(request, OverheadShown(stderr_console(quiet=not progress))))
+    return RuntimeOverhead(measure_overhead(request, TaskShown(stderr_console(quiet=not progress))))
 
 
 class OperatorProfile(Printed):

@@ -203,19 +203,21 @@ def load(
     """Measure a study's settings under load: how do responses grow with the rate of requests, and what keeps a limit?
 
     Requests of one item come at random times, whether or not the model is ready. Those that wait become a batch. The
-    default and what the study recommends of one process and of several take turns, at several rates. From how long
-    their batches take, a model of the queue gives the curves.
+    default and what the study recommends (each of its answers) take turns, at several rates. From how long their
+    batches take, a model of the queue gives the curves. The exit code is 1 if no rate keeps to the limit.
     """
     from tuner.api.load import LoadTest, stored_load_test
     from tuner.job.load import load_study
-    from tuner.report.progress import LoadShown
+    from tuner.report.progress import TaskShown
 
     make_out_folder(out)
     if stored:
         tested = stored_load_test(request.study, request.storage)
     else:
-        tested = LoadTest(load_study(request, LoadShown(console(stderr=True))))
+        tested = LoadTest(load_study(request, TaskShown(console(stderr=True))))
     show_result(tested, "load", out, json_=json_, details=details)
+    if tested.result.has_no_rate and not stored:
+        raise typer.Exit(FindingError.exit_code)
 
 
 @takes(
@@ -272,11 +274,11 @@ def frameworks(
     """
     from tuner.api.comparison import Frameworks
     from tuner.job.frameworks import compare_frameworks
-    from tuner.report.progress import FrameworksShown
+    from tuner.report.progress import TaskShown
     from tuner.result.frameworks import INTERRUPTED as WAS_INTERRUPTED
 
     make_out_folder(out)
-    compared = Frameworks(compare_frameworks(request, FrameworksShown(console(stderr=True))))
+    compared = Frameworks(compare_frameworks(request, TaskShown(console(stderr=True))))
     show_result(compared, "frameworks", out, json_=json_)
     if compared.result.ended == WAS_INTERRUPTED and not request.stored:
         raise typer.Exit(INTERRUPTED)

@@ -52,10 +52,10 @@ def overhead(
     """
     from tuner.api.model import RuntimeOverhead
     from tuner.job.overhead import measure_overhead
-    from tuner.report.progress import OverheadShown
+    from tuner.report.progress import TaskShown
 
     make_out_folder(out)
-    measured = RuntimeOverhead(measure_overhead(request, OverheadShown(console(stderr=True))))
+    measured = RuntimeOverhead(measure_overhead(request, TaskShown(console(stderr=True))))
     show_result(measured, "overhead", out, json_=json_)
     if measured.result.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -9,11 +9,12 @@ import typer
 from tuner.cli import options
 from tuner.cli.options import WORKLOAD_WORDS, check_out, examples, measuring, of_studies, setting, takes
 from tuner.cli.output import append_summary, console, show, show_json
-from tuner.errors import TunerError
+from tuner.errors import FindingError, TunerError
 from tuner.job.request import SearchRequest
 
 if TYPE_CHECKING:
     from tuner.api.study import Study
+    from tuner.result.study import StudyResult
     from tuner.study.record import Record
 
 INTERRUPTED = 130
@@ -95,6 +96,17 @@ def search(
         raise typer.Exit(INTERRUPTED)
     if outcome.failed:
         raise typer.Exit(TunerError.exit_code)
+    if study is not None and _carries_nothing(study.result):
+        raise typer.Exit(FindingError.exit_code)
+
+
+def _carries_nothing(study: StudyResult) -> bool:
+    """Return whether it was a search for capacity in which no setting keeps to the limits."""
+    from tuner.measure.objective import Objective
+    from tuner.stats.tail import LimitStatus
+
+    advice = study.recommended
+    return study.objective is Objective.CAPACITY and advice is not None and advice.limits is LimitStatus.BROKEN
 
 
 def _report(study: Study | None, *, details: bool, json_: bool) -> None:

@@ -20,6 +20,7 @@ from tuner.measure.pair import Pair, ReferenceLost, estimate_noise, log_ratios, 
 from tuner.measure.passes import Live
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import MeasurementWarning, condition_warnings, merge
+from tuner.quantity import ratio_text
 from tuner.result import evidence
 from tuner.result.comparison import NoiseReport, PairResult
 from tuner.result.study import WarningResult
@@ -58,7 +59,8 @@ def calibrate(request: NoiseRequest, events: NoiseEvents) -> NoiseReport:
             began_s = countdown.elapsed_s()
             pairs.append(_pair(launcher, default, job.slice_s))
             longest_s = max(longest_s, countdown.elapsed_s() - began_s)
-            events.pair_ended(len(pairs), _ratio(pairs[-1], job.objective, setting.batch_size))
+            ratio = _ratio(pairs[-1], job.objective, setting.batch_size)
+            events.progress(f"pair {len(pairs)}: {ratio_text(ratio.ratio, *ratio.interval())}")
         conditions = job.seen.added_to(watch.conditions())
     return noise_report(
         pairs,

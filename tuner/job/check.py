@@ -93,7 +93,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
                 comparison.hints.get(name, RUN_IT),
             )
     with storage_errors():
-        record.add("checks", comparison.to_dict())
+        record.add("checks", comparison)
         record.put("updated", now())
     limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
     kept, is_own = record.attributes(), answer is described.same_latency
@@ -207,7 +207,7 @@ def _parsed_request(
     """Return the request that the study was, in the folder that it was made in."""
     subject, objective = stored.subject, stored.objective
     python = request.python
-    interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
+    interpreter = stored.python if python is None else str(Path(shutil.which(python) or python).absolute())
     framework, space = subject.framework, subject.space
     is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
@@ -221,7 +221,7 @@ def _parsed_request(
                     # What a capacity follows from is throughput.
                     objective=objective.value if is_own else Objective.THROUGHPUT.value,
                     time_budget=request.time_budget,
-                    trial_timeout=request.trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
+                    trial_timeout=request.trial_timeout or stored.trial_timeout or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),
                 ),
                 stores=False,

@@ -6,7 +6,7 @@ Both are finals of two: rounds of new processes, each process timed in turns wit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec import convert, structs
@@ -187,10 +187,10 @@ class Comparison:
         """Return what has to be kept of it."""
         return {
             "began": self.began,
-            "contenders": [contender.to_dict() for contender in _contenders(self.a, self.b)],
-            "rounds": [round_.to_dict() for round_ in self.rounds],
-            "noise": asdict(PRIOR_NOISE),
-            "conditions": self.conditions.to_dict(),
+            "contenders": _contenders(self.a, self.b),
+            "rounds": self.rounds,
+            "noise": PRIOR_NOISE,
+            "conditions": self.conditions,
         }
 
     @property

@@ -27,6 +27,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.measure.warning import MeasurementWarning, input_warnings
 from tuner.model.graph import Features, features, precision, read
+from tuner.plain import to_plain
 from tuner.result.inspection import WorkloadResult
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
@@ -267,7 +268,7 @@ class Job(ParsedRequest):
             self.workload.execution.value,
             self.space.fingerprint,
             self.objective.value,
-            self.limits.to_dict(),
+            to_plain(self.limits),
             self.environment,
             seed,
             *self.device.identity(),

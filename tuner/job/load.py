@@ -1,22 +1,21 @@
 """Measure a study's settings under load: `tftune load`.
 
-The default, what the study recommends of one process, and what it recommends of several answer requests of one item at
-random times, in turns. The curves are kept with the study.
+The default and what the study recommends, of one process, of several and at the default's latency, answer requests of
+one item at random times, in turns. The curves are kept with the study.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
-from msgspec import to_builtins
 
 from tuner.child.arrivals import PATIENCE
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import again, default_deployment
-from tuner.job.events import LoadEvents
+from tuner.job.events import TaskEvents
 from tuner.job.feed import fixed_batch_size
 from tuner.job.job import Job
 from tuner.job.parsed import positive
@@ -30,10 +29,10 @@ from tuner.measure.load import LoadCandidate, LoadRound, round_s, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import condition_warnings
-from tuner.quantity import MILLISECONDS
+from tuner.quantity import MILLISECONDS, left_text, rate_text
 from tuner.result.document import describe_study, no_finals
 from tuner.result.load import LoadResult, curve_results
-from tuner.result.study import ONE, SEVERAL, StudyResult, WarningResult
+from tuner.result.study import StudyResult, WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.study.record import Record, now
@@ -59,7 +58,7 @@ class Measured:
 
 
 @storage_errors()
-def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
+def load_study(request: LoadRequest, events: TaskEvents) -> LoadResult:
     """Measure a study's settings under load; raises BadInputError where that cannot be asked of it.
 
     The limit is that of the study, if no other is given.
@@ -83,7 +82,7 @@ def load_study(request: LoadRequest, events: LoadEvents) -> LoadResult:
         spec = replace(stored.spec, rate=None)  # its requests have rates of their own
         batch_sizes = {each[1].batch_size for each in settings}
         job = again(stored, request, batch_sizes, events, spec=spec)
-        sizes = _sizes(job, request.max_batch or max(_USUAL_BATCH, *batch_sizes))
+        sizes = _sizes(job, request.max_batch or largest_batch(study, batch_sizes))
         candidates = tuple(_candidate(job, *each, sizes=sizes, wait_s=wait_ms / 1000) for each in settings)
         measured = measure(job, candidates, job.budget.time_s, events)
     candidates = measured.candidates
@@ -128,12 +127,11 @@ def _refuse(study: StudyResult) -> None:
 
 
 def _recommended(study: StudyResult) -> list[Contender]:
-    """Return what is recommended of one process and of several."""
-    several = None if study.groups is None else study.groups.recommended
+    """Return what each answer recommends."""
+    advices = {of: answer.recommended for of, answer in study.answers.items()}
     return [
-        Contender(names=(name,), setting=Setting.of(advice.setting), deployment=advice.deployment)
-        for name, advice in ((ONE, study.recommended), (SEVERAL, several))
-        if advice is not None
+        Contender(names=(of,), setting=Setting.of(advice.setting), deployment=advice.deployment)
+        for of, advice in advices.items()
     ]
 
 
@@ -147,6 +145,17 @@ def _settings(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[str
         if each.setting.without("batch_size") not in others:
             settings.append((each.names[0], each.setting, each.deployment))
     return settings
+
+
+def largest_batch(study: StudyResult, batch_sizes: Collection[int]) -> int:
+    """Return how many requests a batch has at most: the usual, or as many as were asked for in a search for capacity.
+
+    `batch_sizes` are those of the settings.
+    """
+    is_asked = study.batch_sizes or "batch_size" in (study.pins or {})
+    if study.objective is Objective.CAPACITY and is_asked:
+        return max(int(size) for size in study.knobs["batch_size"].values)
+    return max(_USUAL_BATCH, *batch_sizes)
 
 
 def _sizes(job: Job, most: int) -> tuple[int, ...]:
@@ -168,7 +177,7 @@ def _candidate(
     )
 
 
-def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: LoadEvents) -> Measured:
+def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None, events: TaskEvents) -> Measured:
     """Run rounds until the time ends, two at least; the caller holds the right to measure."""
     job.device.check_idle()
     countdown, watch, rng = Countdown(total_s=time_s), job.device.watch(job.machine), np.random.default_rng()
@@ -206,7 +215,9 @@ def measure(job: Job, candidates: Sequence[LoadCandidate], time_s: float | None,
                 candidates = [default, *left]  # these can still be compared
                 continue
             rounds += [] if done.interrupted else [done]
-            events.loaded(number + 1, saturation, countdown.left_s())
+            rates = ", ".join(f"{name} {rate_text(rate)}/s" for name, rate in saturation.items())
+            at_most = "" if number else f"; at most: {rates}"
+            events.progress(f"round {number + 1}{left_text(countdown.left_s())}{at_most}")
             took_s = began_s - countdown.left_s()
             if len(rounds) >= MIN_ROUNDS and countdown.left_s() < max(took_s, round_s(candidates, saturation)):
                 break
@@ -222,10 +233,7 @@ def _failed(done: LoadRound) -> TunerError:
 
 def _keep(record: Record, result: LoadResult, measured: Measured) -> None:
     """Store what was measured, and what it comes to."""
-    raw = {
-        "candidates": [candidate.to_dict() for candidate in measured.candidates],
-        "rounds": [each.to_dict() for each in measured.rounds],
-    }
+    raw = {"candidates": measured.candidates, "rounds": measured.rounds}
     with storage_errors():
-        record.add("loads", {"result": to_builtins(result), "measured": raw})
+        record.add("loads", {"result": result, "measured": raw})
         record.put("updated", now())

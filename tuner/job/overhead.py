@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
 from tuner.identity import digest
-from tuner.job.events import OverheadEvents
+from tuner.job.events import TaskEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
 from tuner.job.parsed import parse_request
@@ -32,10 +33,13 @@ from tuner.measure.passes import Live
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.paths import cache_dir, file_stem, write_whole
+from tuner.quantity import duration_text, ms_text, percent
 from tuner.result.model import OverheadResult, OverheadRow, describe_overhead
 from tuner.space.groups import parse_sizes
 from tuner.stats.estimate import estimate
+from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.feed import made_otherwise
@@ -49,7 +53,7 @@ _MIN_PASSES, _MAX_PASSES, _MAX_PAIR_S = 2, 6, 8.0
 _STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
 
 
-def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> OverheadResult:
+def measure_overhead(request: OverheadRequest, events: TaskEvents) -> OverheadResult:
     """Measure what the runtime costs; raises BadInputError for what cannot be looked into, before it measures.
 
     The result is kept in the cache, for searches of the same workload to tell of.
@@ -63,19 +67,20 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
         jobs = _exported(prepared, events, named=bool(request.executions))
         sizes = [size for size in sizes if size in next(iter(jobs.values())).space.domains["batch_size"]]
         countdown = Countdown(total_s=budget_s)
-        live = {execution: _Live(job, processes=processes) for execution, job in jobs.items()}
+        starts = {each: partial(launch_traced, job, job.launcher(), processes) for each, job in jobs.items()}
+        live: dict[Execution, Resized | None] = dict.fromkeys(jobs)
+        job = next(iter(jobs.values()))
         try:
             for batch_size in sizes:
-                for row in _measure(live, batch_size, countdown, events, reference=next(iter(jobs)), owes=not rows):
+                for row in _measure(job, starts, live, batch_size, countdown, events, owes=not rows):
                     rows.append(row)
-                    events.ended(row)
+                    events.notice(f"  {_said(row)}")
         except KeyboardInterrupt:
             if not rows:
                 raise
             interrupted = True
             events.notice("interrupted: what was measured until now is shown")
     _check_any(rows)
-    job = next(iter(jobs.values()))
     tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
     result = describe_overhead(
         rows,
@@ -87,6 +92,14 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     )
     _keep(result, job)
     return result
+
+
+def _said(row: Row) -> str:
+    """Return what people are told of a row."""
+    if row.overhead is None:
+        return f"{row.status}: {row.message}"
+    exposed, step = percent(row.overhead.exposed.estimate, 0), ms_text(1000 * (row.step_s or 0.0))
+    return f"exposed overhead {exposed}, of a step of {step} ms"
 
 
 def _check_any(rows: Sequence[Row]) -> None:
@@ -142,7 +155,7 @@ def _path(job: Job) -> Path:
     return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest(key)}.json"
 
 
-def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
+def _jobs(request: OverheadRequest, sizes: Sequence[int], events: TaskEvents) -> dict[Execution, Job]:
     """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
     words = request.executions.split(",") if isinstance(request.executions, str) else request.executions
     named = [_execution(name.strip()) for name in words]
@@ -171,7 +184,7 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
     return jobs
 
 
-def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool) -> dict[Execution, Job]:
+def _exported(jobs: dict[Execution, Job], events: TaskEvents, *, named: bool) -> dict[Execution, Job]:
     """Return those jobs whose model can be exported, with the batch sizes that it leaves possible.
 
     Raises BadInputError where none can, or one that was named.
@@ -194,7 +207,7 @@ def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool
     return exported
 
 
-def _leave_out(error: BadInputError, events: OverheadEvents) -> None:
+def _leave_out(error: BadInputError, events: TaskEvents) -> None:
     events.notice(f"left out: {error.message}; {error.hint}" if error.hint else f"left out: {error.message}")
 
 
@@ -205,83 +218,77 @@ def _execution(name: str) -> Execution:
         raise unknown_name("execution", name, list(Execution)) from None
 
 
-class _Live:
-    """An execution that may be measured, and its process, which starts when it is its turn."""
+@dataclass(slots=True, kw_only=True)
+class Resized(Live):
+    """A process that can be looked into, with the batch size that it has; it is live once it was asked to be `at` one.
 
-    def __init__(self, job: Job, *, processes: ExitStack) -> None:
-        """Take a job; `processes` closes what is started."""
-        self.batch_size: int | None = None
-        """What the process is warm at; None before it is ready."""
-        self.step_s = 0.0
-        self.job = job
-        launcher = job.launcher()
-        assert isinstance(launcher, FreshLauncher)  # it is no command
-        self._launcher = launcher
-        self._processes = processes
-        self._process: ChildProcess | None = None
+    Each other batch size is a warm-up more.
+    """
 
-    @property
-    def process(self) -> ChildProcess:
-        """Return the process, which was started."""
-        assert self._process is not None
-        return self._process
+    process: ChildProcess
+    usual_s: list[float] = field(default_factory=list)
+    batch_size: int
 
-    def expected_s(self, batch_size: int) -> float:
-        """Return about how long a step takes at a larger batch size; 0 where nothing is known."""
-        return self.step_s * (batch_size / self.batch_size if self.batch_size else 0.0)
+    def at(self, batch_size: int) -> Resized:
+        """Return it, warm at a batch size and paused; raises TrialFailure."""
+        if not self.usual_s:
+            self.usual_s = [self.process.ready().step_s]
+            self.process.pause()
+        if batch_size != self.batch_size:
+            self.resize(batch_size)
+            self.batch_size = batch_size
+        return self
 
-    def warm(self, batch_size: int) -> None:
-        """Make it ready at a batch size, and pause it; raises TrialFailure."""
-        if self._process is None:
-            space = self.job.space
-            setting = space.reference.with_values(batch_size=batch_size)
-            self._process = self._launcher.launch_one(setting, space.catalogue.deploy(setting.to_dict()))
-            self._processes.callback(self._process.close)
-            facts = self._process.ready()
-        else:
-            self._process.resume()
-            facts = self._process.set_batch_size(batch_size)
-        self.batch_size, self.step_s = batch_size, facts.step_s
-        self._process.pause()
 
-    def close(self) -> None:
-        """End the process, if it was started."""
-        if self._process is not None:
-            self._process.close()
+def launch_traced(
+    job: Job, launcher: Launcher, processes: ExitStack, *, batch_size: int, threads: int | None = None
+) -> Resized:
+    """Start a process of the default, or of that with so many threads; `processes` ends it."""
+    assert isinstance(launcher, FreshLauncher | ForkLauncher)  # it is no command
+    reference = job.space.reference
+    known = reference.to_dict()
+    values = {} if threads is None else job.framework.threads_on(threads)
+    setting = reference.with_values(**{name: n for name, n in values.items() if name in known}, batch_size=batch_size)
+    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
+    return Resized(process=processes.enter_context(closing(process)), batch_size=batch_size)
 
 
 def _measure(
-    live: dict[Execution, _Live],
+    job: Job,
+    starts: Mapping[Execution, Callable[..., Resized]],
+    live: dict[Execution, Resized | None],
     batch_size: int,
     countdown: Countdown,
-    events: OverheadEvents,
+    events: TaskEvents,
     *,
-    reference: Execution,
     owes: bool,
 ) -> Iterator[Row]:
-    """Yield a row for each execution that is live; one that fails, or that has no time left, is live no more.
+    """Yield a row for each execution that is `live`; one that fails, or that has no time left, is so no more.
 
-    Those that are owed are measured whatever they take.
+    Those that are owed are measured whatever they take. The first execution is the reference. A process starts when it
+    is its turn; `starts` starts it at a batch size.
     """
+    reference = next(iter(starts))
     for execution, own in list(live.items()):
-        expected_s = _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size)
+        known_s = 0.0 if own is None else own.step_s * batch_size / own.batch_size
         # Those that are owed are measured although they take more time than is left, but not once it is over.
-        is_short = countdown.is_over or (not owes and countdown.is_short_of(expected_s))
+        is_short = countdown.is_over or (not owes and countdown.is_short_of(_WARM_UP_S + _STEPS_A_ROW * known_s))
         if is_short and not (owes and execution is reference):
-            live.pop(execution).close()
+            _end(live, execution)
             events.notice(f"{execution}: stopped before batch size {batch_size}, which takes more time than is left")
             continue
-        events.began(execution, batch_size, countdown.left_s())
+        events.progress(f"{execution}, batch size {batch_size}; {duration_text(countdown.left_s())} left")
         try:
-            own.warm(batch_size)
+            own = live[execution] = own or starts[execution](batch_size=batch_size)
+            own.at(batch_size)
             try:
-                yield _row(execution, batch_size, own, live.get(reference))
+                yield _row(execution, own, live.get(reference), job)
             except ReferenceLost as lost:
-                live.pop(reference).close()
+                _end(live, reference)
                 events.notice(f"{reference} is lost, and nothing is compared with it any more: {lost.failure.message}")
-                yield _row(execution, batch_size, own, None)
+                yield _row(execution, own, None, job)
         except TrialFailure as failure:
-            live.pop(execution).close()
+            _end(live, execution)
             yield Row(
                 execution=execution,
                 batch_size=batch_size,
@@ -291,31 +298,40 @@ def _measure(
             )
 
 
-def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | None) -> Row:
-    """Return what is measured of a process that is warm, in turns with the reference where that is another.
+def _end(live: dict[Execution, Resized | None], execution: Execution) -> None:
+    """End the process of an execution if it has one; it is live no more."""
+    if (own := live.pop(execution)) is not None:
+        own.process.close()
+
+
+def _row(execution: Execution, own: Resized, reference: Resized | None, job: Job) -> Row:
+    """Return what is measured of a process, in turns with the reference where that is another.
 
     Raises TrialFailure, or ReferenceLost.
     """
     over = None
-    if reference is None or reference is own or reference.batch_size != batch_size:
-        own.process.resume()
-        slices = [own.process.slice(_SLICE_S) for _ in range(_N_SLICES)]
-        own.step_s = median(map(step_s, slices))
+    if reference is None or reference is own:
+        own.usual_s = [median(map(step_s, own.run_alone(_N_SLICES, _SLICE_S)))]
     else:
-        both = (Live(process=each.process, usual_s=[each.step_s]) for each in (reference, own))
+        reference_s = reference.step_s
         pair = run_pair(
-            *both, enough=lambda pair: pair.is_long(_MAX_PAIR_S), min_passes=_MIN_PASSES, max_passes=_MAX_PASSES
+            reference,
+            own,
+            enough=lambda pair: pair.is_long(_MAX_PAIR_S),
+            min_passes=_MIN_PASSES,
+            max_passes=_MAX_PASSES,
         )
-        over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size)))
-        own.step_s = reference.step_s * math.exp(-over.mean)  # as if both had been timed at once
-        own.process.resume()
-    overhead = traced_overhead(own.process, own.step_s, own.job)
+        over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(own.batch_size, own.batch_size)))
+        # As if all had been timed at once.
+        reference.usual_s, own.usual_s = [reference_s], [reference_s * math.exp(-over.mean)]
+    own.process.resume()
+    overhead = traced_overhead(own.process, own.step_s, job)
     own.process.pause()
     if execution is Execution.XLA and not overhead.operators:
         # As in TensorFlow 2.14: what cannot be seen is no overhead.
         unseen = "the profiler of this TensorFlow tells of no operator of a program that XLA compiled"
         raise TrialFailure(Status.FAILED, unseen, hint="look at --execution graph,eager")
-    return Row(execution=execution, batch_size=batch_size, step_s=own.step_s, over=over, overhead=overhead)
+    return Row(execution=execution, batch_size=own.batch_size, step_s=own.step_s, over=over, overhead=overhead)
 
 
 def traced_overhead(process: ChildProcess, step_s: float, job: Job, *, n_rounds: int = _ROUNDS) -> Overhead:

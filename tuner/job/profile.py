@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -17,7 +17,7 @@ from tuner.errors import BadInputError, TunerError
 from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
-from tuner.job.overhead import advice, check_inside, traced_overhead
+from tuner.job.overhead import Resized, advice, check_inside, launch_traced, traced_overhead
 from tuner.job.parsed import parse_request
 from tuner.job.request import ProfileRequest, SearchRequest
 from tuner.machine.locks import machine_lock
@@ -25,7 +25,6 @@ from tuner.measure.budget import Countdown
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
-from tuner.measure.passes import Live
 from tuner.model.profile import Roof, Traced, is_worth_more, profile
 from tuner.quantity import plural
 from tuner.result.model import ProfileResult, describe_profile
@@ -44,43 +43,20 @@ _SLICE_S = 0.5
 _MAX_PASSES, _MAX_PAIR_S = 2, 8.0
 
 
-class Resized:
-    """A process that is ready, with the batch size that it has: each other one is a warm-up more."""
-
-    def __init__(self, process: ChildProcess, batch_size: int) -> None:
-        """Take a process that was launched with a batch size; raises TrialFailure."""
-        self.process, self._batch_size = process, batch_size
-        self._step_s = process.ready().step_s
-
-    def at(self, batch_size: int) -> ChildProcess:
-        """Return the process, warm at a batch size; raises TrialFailure."""
-        if batch_size != self._batch_size:
-            self._step_s = self.process.set_batch_size(batch_size).step_s
-            self._batch_size = batch_size
-        return self.process
-
-    @property
-    def live(self) -> Live:
-        """Return the process as one of a pass; it is paused."""
-        return Live(process=self.process, usual_s=[self._step_s])
-
-
 class Clock:
     """A process with one thread that others are timed in turns with."""
 
     def __init__(self, resized: Resized, batch_sizes: Sequence[int]) -> None:
-        """Take a paused process at the largest of some batch sizes."""
+        """Take a process at the largest of some batch sizes."""
         self._resized = resized
         self.batch_sizes = sorted(batch_sizes, reverse=True)
         self._slices: dict[int, list[Slice]] = {size: [] for size in self.batch_sizes}
 
     def fill(self, *, n_slices: int) -> None:
         """Time so many slices of its own at each batch size at which there are none; raises TrialFailure."""
-        self._resized.process.resume()
         for size in self.batch_sizes:
             if not self._slices[size]:
-                self._slices[size] += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
-        self._resized.process.pause()
+                self._slices[size] += self._resized.at(size).run_alone(n_slices, _SLICE_S)
 
     def step_s(self, batch_size: int) -> float:
         """Return how long its own step takes (s) at a batch size: the median of all slices."""
@@ -92,23 +68,19 @@ class Clock:
         Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
         failed.
         """
-        own = self._resized.process
         times: dict[int, float] = {}
         for batch_size in self.batch_sizes:
             if is_late():
                 break
-            other.at(batch_size).pause()
+            other.at(batch_size)
             try:
-                own.resume()
-                self._resized.at(batch_size).pause()
+                own = self._resized.at(batch_size)
             except TrialFailure as failure:
                 raise ReferenceLost(failure) from failure
-            both = self._resized.live, other.live
-            pair = run_pair(*both, enough=lambda pair: pair.is_long(_MAX_PAIR_S), max_passes=max_passes)
+            pair = run_pair(own, other, enough=lambda pair: pair.is_long(_MAX_PAIR_S), max_passes=max_passes)
             self._slices[batch_size] += pair.reference
             ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
             times[batch_size] = math.exp(-float(ratios.mean()))
-            other.process.resume()
         return times
 
 
@@ -154,7 +126,6 @@ def trace(
     """
     sizes = sorted(batch_sizes)
     launcher = job.launcher(notify=events.notice)
-    assert isinstance(launcher, FreshLauncher)  # it is no command
     countdown = Countdown(total_s=limit_s)
     one, *more = thread_counts(job.machine.usable_cpus)
     with ExitStack() as live:
@@ -164,7 +135,7 @@ def trace(
         climb = _Climb(
             job,
             clock=Clock(clock, sizes),
-            start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
+            start=lambda threads: begun.get(threads) or launch(threads=threads),
             is_late=lambda: countdown.is_over,
             events=events,
         )
@@ -248,7 +219,6 @@ class _Climb:
                 process.process.close()
                 return
             self._times[threads] = times
-            process.process.resume()
             self._trace(process, threads)
         except TrialFailure as failure:
             if may_fail:
@@ -266,9 +236,7 @@ class _Climb:
         try:
             self._clock.fill(n_slices=1 if self._is_late() else _N_SLICES)
             process = clock or self._start(1)
-            process.process.resume()
-            process.at(min(self._clock.batch_sizes))  # where what is exposed is looked at
-            self._trace(process, 1)
+            self._trace(process.at(min(self._clock.batch_sizes)), 1)  # where what is exposed is looked at
         except TrialFailure as failure:
             raise cannot(failure) from failure
 
@@ -297,6 +265,7 @@ class _Climb:
 
     def _trace(self, process: Resized, threads: int) -> None:
         steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
+        process.process.resume()
         row = trace_sizes(self._job, process.process, threads, steps_s)
         process.process.close()
         self._rows[threads] = row
@@ -308,7 +277,7 @@ class _Climb:
         return self.one_s(batch_size) * median(times)
 
 
-def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int], batch_size: int) -> _Begun:
+def _begun_together(launch: Callable[..., Resized], counts: Sequence[int], batch_size: int) -> _Begun:
     """Return the clock and the first others by their threads, ready and paused, or why there are no others.
 
     To begin takes a process seconds and one CPU, so they do so together: the clock, one with two threads, and where
@@ -318,22 +287,20 @@ def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int]
     wanted = [*counts[1:2], *((counts[0], counts[-1]) if len(counts) > 2 else ())]
     failure: TrialFailure | None = None
     while True:
-        launched = [launch(threads) for threads in (counts[0], *wanted)]
-        ready: list[Resized] = []
+        clock, *others = launched = [launch(threads=threads) for threads in (counts[0], *wanted)]
         try:
-            for process in launched:
-                ready.append(Resized(process, batch_size))
-                process.pause()
+            for each in launched:
+                each.at(batch_size)
         except TrialFailure as caught:
-            for process in launched:
-                process.close()
+            for each in launched:
+                each.process.close()
             if not wanted:
                 raise cannot(caught) from caught
             failure = caught
             # Memory may hold fewer; another failure of the clock itself comes again.
-            wanted = wanted[:-1] if ready or failure.status is Status.OOM else []
+            wanted = wanted[:-1] if clock.usual_s or failure.status is Status.OOM else []
         else:
-            return ready[0], dict(zip(wanted, ready[1:], strict=True)), None if wanted else failure
+            return clock, dict(zip(wanted, others, strict=True)), None if wanted else failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,18 +332,6 @@ def check_profiled(job: Job) -> None:
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 _QUICK_S = 0.25  # instead, of the quick profile
 _N_STEPS = 4  # of the largest batch size that each of its processes takes once it is warm, at least
-
-
-def launch_traced(
-    job: Job, launcher: FreshLauncher | ForkLauncher, live: ExitStack, threads: int, *, batch_size: int
-) -> ChildProcess:
-    """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
-    reference = job.space.reference
-    known = reference.to_dict()
-    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
-    setting = reference.with_values(**values, batch_size=batch_size)
-    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
-    return live.enter_context(closing(process))
 
 
 def cannot(failure: TrialFailure) -> BadInputError:
@@ -454,7 +409,7 @@ def trace_quickly(
     counts = sorted({1, job.machine.usable_cpus})
     with ExitStack() as live:
         try:
-            processes = {n: launch_traced(job, launcher, live, n, batch_size=sizes[0]) for n in counts}
+            processes = {n: launch_traced(job, launcher, live, batch_size=sizes[0], threads=n).process for n in counts}
             one_item_s = {}
             for n, process in processes.items():
                 process.deadline_s = min(process.deadline_s, limit_s or process.deadline_s)

@@ -52,6 +52,33 @@ class SearchRequest:
     wait: bool = False
     launcher: str = "fork"
 
+    @property
+    def command(self) -> str:
+        """Return the command of the search, without what is as usual, where it is kept, and whether it waits."""
+        usual = SearchRequest(workload=self.workload)
+        memory = self.max_memory
+        typed = {
+            "--trials": self.trials,
+            "--time-budget": self.time_budget,
+            "--seed": self.seed or None,
+            "--space": self.space,
+            "--objective": self.objective,
+            "--batch-size": self.batch_size,
+            "--set": tuple(self.pins),
+            "--python": self.python,
+            "--margin": None if self.margin == usual.margin else f"{100 * self.margin:.12g}",
+            "--max-p99": self.max_p99_ms,
+            "--max-memory": f"{memory / 1024}K" if isinstance(memory, int | float) else memory,  # a number is of bytes
+            "--max-power": self.max_power_w,
+            "--numerics": None if self.numerics == usual.numerics else self.numerics,
+            "--trial-timeout": None if self.trial_timeout == usual.trial_timeout else self.trial_timeout,
+            "--no-instances": not self.instances,
+            "--predict": self.predict is True,
+            "--no-predict": self.predict is False,
+            "--launcher": None if self.launcher == usual.launcher else self.launcher,
+        }
+        return f"tftune search {self.workload.with_options(typed)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest(SearchRequest):

@@ -8,8 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
@@ -29,6 +27,7 @@ from tuner.measure.rounds import Contender
 from tuner.model.capacity import CapacityScore, most_promising, rates_of
 from tuner.model.graph import Features
 from tuner.model.prediction import PredictedRatio
+from tuner.plain import to_plain
 from tuner.quantity import rate_text
 from tuner.result.model import search_line
 from tuner.result.study import ONE, SEVERAL
@@ -46,6 +45,7 @@ from tuner.trial.running import CommandLauncher
 
 _ENERGY_BLOCKS = 4  # of the calibration, where slices are long
 PREDICTED = "predicted"
+_INTERRUPTED = "interrupted; all finished trials are saved, run the same command to continue"
 _N_GROUPS = 3  # settings of several processes that a search tries
 _MOST_LOADED = 3  # settings beside the default that are measured under load
 _LOAD_ROUNDS = 3  # that there should be time for, starts included; two are the least
@@ -69,7 +69,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
     try:
         load_study(loaded, events)
     except KeyboardInterrupt:
-        events.interrupted()
+        events.notice(_INTERRUPTED)
         return record, True
     return record, False
 
@@ -124,7 +124,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
             )
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
-            record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
+            record.put("hints", hinted)
             if prior is not None:
                 _store_prediction(record, prior, job, trust=None)
             listener = events.study_started(record, job, hinted)
@@ -148,7 +148,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
             finally:
                 events.study_ended()
                 conditions = job.seen.added_to(watch.conditions())
-                record.add("conditions", conditions.to_dict())
+                record.add("conditions", conditions)
                 record.put("outputs", job.seen_outputs)
                 if prior is not None:
                     _store_prediction(record, prior, job, trust=sampler.trust(record.study))
@@ -161,7 +161,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
                     "what was measured before is kept; see dmesg, then run the same command again",
                 )
     except KeyboardInterrupt:
-        events.interrupted()
+        events.notice(_INTERRUPTED)
         return record, True
     return record, False
 
@@ -179,7 +179,7 @@ def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust:
         log_ratios=tuple((trial.number, value) for trial, value in zip(trials, log_ratios, strict=True))[n_before:],
         trust=trust,
     )
-    record.put("prediction", to_builtins(prediction))
+    record.put("prediction", prediction)
 
 
 def _score(job: Job) -> CapacityScore | None:
@@ -207,7 +207,7 @@ def _choose(record: Record, job: Job, score: CapacityScore, left_s: float, event
         Contender(names=(name,), setting=trial.setting, deployment=job.space.deployment(trial.setting))
         for name, trial in zip(names, chosen, strict=True)
     ]
-    record.put("promising", [each.to_dict() for each in contenders])
+    record.put("promising", contenders)
     simulated = [
         f"{name} ({rate_text(score.capacity(trial, rates[trial.number]))} requests/s simulated)"
         for name, trial in zip(names, chosen, strict=True)
@@ -258,10 +258,10 @@ def _store_request(
 ) -> None:
     """Put into the record what the study is, once, and when it was last touched."""
     if record.get("schema") is None:
-        record.put("objective", job.objective.value)
-        record.put("limits", checked.limits.to_dict())
-        record.put("asked", request.workload.to_dict() | {"folder": str(Path.cwd())})
-        record.put("features", to_builtins(features))
+        record.put("objective", job.objective)
+        record.put("limits", checked.limits)
+        record.put("asked", to_plain(request.workload) | {"folder": str(Path.cwd())})
+        record.put("features", features)
         record.put("python", str(job.python))
         record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
@@ -270,8 +270,9 @@ def _store_request(
         record.put("numerics", request.numerics)
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
-        record.put("described", to_builtins(job.subject))
+        record.put("described", job.subject)
         record.put("batch_note", job.batch_note)
         record.put("created", now())
         record.put("schema", SCHEMA)
+    record.put("command", request.command)  # of the last run, which the finals are of
     record.put("updated", now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
 from tuner.measure.budget import parse_duration
 from tuner.measure.objective import Objective
+from tuner.quantity import duration_text
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
 from tuner.result.study import AT_SAME_LATENCY, SEVERAL
@@ -73,10 +75,13 @@ def run_sessions(
     for number in range(2, sessions.n + 1):
         answers = _to_check(record)
         if not answers:
-            events.nothing_to_repeat()
+            events.notice("the study recommends the default: there is nothing to measure again")
             break
         left_s = max(0.0, began_s + (number - 1) * sessions.every_s - time.monotonic())
-        events.session_waits(number, sessions.n, record.name, left_s)
+        events.notice(
+            f"session {number} of {sessions.n} starts in {duration_text(left_s)}; press Ctrl-C to stop here (`tftune "
+            f"check {shlex.quote(record.name)}` adds a session later)"
+        )
         try:
             time.sleep(left_s)
             for of in answers:

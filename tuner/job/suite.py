@@ -201,9 +201,9 @@ def _matches_request(
         stored.finals is not None
         and stored.objective is Objective.THROUGHPUT
         and not stored.limits
-        and not stored.get("pins", dict)
-        and stored.get("numerics", str) in (None, KEEP)
-        and not stored.get("batch_sizes", list)
+        and not stored.pins
+        and stored.numerics in (None, KEEP)
+        and not stored.batch_sizes
         and stored.seed == request.seed
         and host_of(subject.machine) == host_of(machine)
         and subject.is_on(device)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
+from tuner.plain import SPARSE
 from tuner.stats.tail import LimitStatus, p99, p99_within
 
 
@@ -19,15 +19,10 @@ class Limits:
 
     p99_s: float | None = None
     memory_bytes: int | None = None
-    power_w: float | None = None
+    power_w: float | None = field(default=None, metadata=SPARSE)
 
     def __bool__(self) -> bool:
         return self.p99_s is not None or self.memory_bytes is not None or self.power_w is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the limits as plain data."""
-        power = {} if self.power_w is None else {"power_w": self.power_w}
-        return {"p99_s": self.p99_s, "memory_bytes": self.memory_bytes} | power
 
     def status(self, step_s: Sequence[float], memory_bytes: int | None, power_w: float | None = None) -> LimitStatus:
         """Return whether a setting with these steps, this peak memory and this power keeps to all limits."""

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from tuner.trial.outcome import Slice
 
@@ -34,18 +33,6 @@ class Interruption:
 
     kind: Kind
     text: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as plain data."""
-        return {"kind": self.kind.value, "text": self.text}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any] | str) -> Interruption:
-        """Return the interruption of a stored study; earlier ones kept the text alone."""
-        if isinstance(data, dict):
-            return cls(Kind(data["kind"]), data["text"])
-        kind = Kind.FORKS_DIFFER if data.startswith("forked") else Kind.SUSPENDED
-        return cls(Kind.STALLED if data.startswith("a slice stalled") else kind, data)
 
 
 FORKS_DIFFER = Interruption(Kind.FORKS_DIFFER, "forked processes differ from fresh interpreters")

@@ -18,6 +18,7 @@ import numpy as np
 from tuner.machine.conditions import suspended_s
 from tuner.measure.interruption import suspended
 from tuner.measure.planning import slice_s
+from tuner.plain import UNSTORED
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Worker, WorkerLauncher, start_all
@@ -58,21 +59,16 @@ class LoadRound:
     """What each candidate answered, by its name: one `Served` for each of `SHARES`; one that failed has its reason."""
 
     served: dict[str, list[Served]] = field(default_factory=dict)
-    failures: dict[str, TrialFailure] = field(default_factory=dict)
+    failures: dict[str, TrialFailure] = field(default_factory=dict, metadata=UNSTORED)
     memory: dict[str, int] = field(default_factory=dict)
     """The peak memory of all processes of each candidate (bytes)."""
-    interrupted: bool = False
+    interrupted: bool = field(default=False, metadata=UNSTORED)
     """Whether the machine was suspended meanwhile, so that the round does not count."""
 
     @property
     def timed_s(self) -> float:
         """Return the time spent under load (s)."""
         return sum(each.elapsed_s for served in self.served.values() for each in served)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the round as plain data."""
-        served = {name: [each.to_dict() for each in served] for name, served in self.served.items()}
-        return {"served": served, "memory": self.memory}
 
 
 def run_round(

@@ -22,7 +22,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from tuner.measure.pair import Pair, log_ratios
 from tuner.measure.passes import Live, Passes, long_ones, whole_steps
 from tuner.measure.planning import SLICE_S
 from tuner.measure.rounds import Contender
+from tuner.plain import SPARSE
 from tuner.stats.estimate import Array, Estimate
 from tuner.stats.moderation import moderated_estimate, moderated_variances
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_DF, PRIOR_NOISE, Noise
@@ -59,8 +59,6 @@ class Measurement:
     batch_size: int
     status: Status = Status.OK
     message: str = ""
-    hint: str = ""
-    """What to do about its failure, where that is known."""
     pair: Pair | None = None
     paired_batch_size: int | None = None
     """That of the process which it is compared with, None where that is its own."""
@@ -69,6 +67,8 @@ class Measurement:
     deviation: float | None = None
     precision: str | None = None
     peak_memory_bytes: int | None = None
+    hint: str = field(default="", metadata=SPARSE)
+    """What to do about its failure, where that is known."""
 
     @property
     def slices(self) -> Sequence[Slice]:
@@ -107,28 +107,6 @@ class Measurement:
             message=failure.message,
             hint=failure.hint,
         )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Measurement:
-        """Return a stored measurement."""
-        pair = None if data["pair"] is None else Pair.from_dict(data["pair"])
-        return cls(**(data | {"status": Status(data["status"]), "pair": pair}))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the measurement as plain data."""
-        return {
-            "contender": self.contender,
-            "batch_size": self.batch_size,
-            "status": self.status.value,
-            "message": self.message,
-            "pair": self.pair.to_dict() if self.pair else None,
-            "paired_batch_size": self.paired_batch_size,
-            "constructor_s": self.constructor_s,
-            "first_batch_s": self.first_batch_s,
-            "deviation": self.deviation,
-            "precision": self.precision,
-            "peak_memory_bytes": self.peak_memory_bytes,
-        } | ({"hint": self.hint} if self.hint else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

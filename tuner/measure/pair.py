@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -64,25 +63,6 @@ class Pair:
     def is_long(self, limit_s: float) -> bool:
         """Return whether one more block would make its slices last for more than `limit_s`."""
         return self.timed_s * (1 + 1 / max(self.n_blocks, 1)) > limit_s
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Pair:
-        """Return a stored pair."""
-        return cls(
-            reference=[Slice.from_dict(s) for s in data["reference"]],
-            candidate=[Slice.from_dict(s) for s in data["candidate"]],
-            interruptions=[Interruption.from_dict(each) for each in data.get("interruptions", [])],
-            slices_per_block=data.get("slices_per_block", 2),
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the pair as plain data."""
-        return {
-            "reference": [s.to_dict() for s in self.reference],
-            "candidate": [s.to_dict() for s in self.candidate],
-            "interruptions": [each.to_dict() for each in self.interruptions],
-            "slices_per_block": self.slices_per_block,
-        }
 
 
 def log_rates(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]) -> tuple[Array, Array]:

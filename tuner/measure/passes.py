@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec import convert
 from scipy.optimize import nnls
 
 from tuner.machine.conditions import suspended_s
@@ -31,7 +32,7 @@ from tuner.stats.estimate import Estimate
 from tuner.stats.mixed import Contrasts, contrasts
 from tuner.stats.noise import PRIOR_DF, Noise
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import Slice, TrialFailure
+from tuner.trial.outcome import ReadyReport, Slice, TrialFailure
 
 _MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 _LONG = 2.5  # times the shortest slice of a pass
@@ -52,6 +53,21 @@ class Live:
     def step_s(self) -> float:
         """Return about how long a step takes (s)."""
         return median(self.usual_s[-4:])
+
+    def resize(self, batch_size: int) -> ReadyReport:
+        """Let it go on with another batch size, and return what it tells when it is warm; raises TrialFailure."""
+        self.process.resume()
+        facts = self.process.set_batch_size(batch_size)
+        self.process.pause()
+        self.usual_s = [facts.step_s]
+        return facts
+
+    def run_alone(self, n_slices: int, slice_s: float) -> list[Slice]:
+        """Time slices of it in turns with no other; raises TrialFailure."""
+        self.process.resume()
+        slices = [self.process.slice(slice_s) for _ in range(n_slices)]
+        self.process.pause()
+        return slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,16 +219,16 @@ class Turn:
             in_pass=data["pass"],
             process=data["process"],
             setting=Setting.of(data["setting"]),
-            slices=tuple(Slice.from_dict(each) for each in data["slices"]),
+            slices=convert(data["slices"], tuple[Slice, ...]),
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the turn as plain data."""
+        """Return the turn by the names that it is stored under."""
         return {
             "pass": self.in_pass,
             "process": self.process,
-            "setting": self.setting.to_dict(),
-            "slices": [each.to_dict() for each in self.slices],
+            "setting": self.setting,
+            "slices": self.slices,
         }
 
 

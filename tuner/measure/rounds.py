@@ -25,6 +25,7 @@ from tuner.measure.budget import Countdown
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.passes import Live, long_ones, run_pass
 from tuner.measure.planning import FinalsPlan
+from tuner.plain import SPARSE, UNSTORED
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher, Process, start_all
@@ -82,8 +83,8 @@ class Round:
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    hints: dict[str, str] = field(default_factory=dict, compare=False)
-    """What to do about a failure, of those where that is known; it is not stored."""
+    hints: dict[str, str] = field(default_factory=dict, compare=False, metadata=UNSTORED)
+    """What to do about a failure, of those where that is known."""
     memory: dict[str, int] = field(default_factory=dict)
     """The peak memory of each process, bytes."""
     interruptions: list[Interruption] = field(default_factory=list)
@@ -94,13 +95,13 @@ class Round:
     """How many passes its slices are of; 0 if each pass has two of each, as in rounds of earlier versions."""
     fresh: bool = True
     """Whether its processes were fresh interpreters, and not forks."""
-    one_at_a_time: bool = False
+    one_at_a_time: bool = field(default=False, metadata=UNSTORED)
     """Whether memory did not hold them together."""
-    without_memory: set[str] = field(default_factory=set, compare=False)
-    """The contenders whose processes found no memory; it is not stored."""
-    samples: dict[str, Sample] = field(default_factory=dict, compare=False)
-    """Some outputs of each contender, of those that do not compute at random; they are not stored."""
-    not_finite: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    without_memory: set[str] = field(default_factory=set, compare=False, metadata=UNSTORED)
+    """The contenders whose processes found no memory."""
+    samples: dict[str, Sample] = field(default_factory=dict, compare=False, metadata=UNSTORED)
+    """Some outputs of each contender, of those that do not compute at random."""
+    not_finite: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict, metadata=SPARSE)
     """Of each contender with outputs that are NaN or infinite in part: see `tuner.trial.outcome.ReadyReport`."""
 
     @property
@@ -112,33 +113,6 @@ class Round:
     def timed_s(self) -> float:
         """Return the time spent inside slices."""
         return sum(s.elapsed_s for slices in self.slices.values() for s in slices)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Round:
-        """Return the round of a stored study."""
-        slices = {name: [Slice.from_dict(s) for s in rows] for name, rows in data["slices"].items()}
-        return cls(
-            slices=slices,
-            failures=dict(data["failures"]),
-            memory=dict(data["memory"]),
-            interruptions=[Interruption.from_dict(each) for each in data["interruptions"]],
-            repeated=[Interruption.from_dict(each) for each in data.get("repeated", [])],
-            n_passes=data.get("n_passes", 0),
-            fresh=data.get("fresh", True),
-            not_finite=data.get("not_finite", {}),
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the round as plain data."""
-        return {
-            "slices": {name: [s.to_dict() for s in rows] for name, rows in self.slices.items()},
-            "failures": self.failures,
-            "memory": self.memory,
-            "interruptions": [each.to_dict() for each in self.interruptions],
-            "repeated": [each.to_dict() for each in self.repeated],
-            "n_passes": self.n_passes,
-            "fresh": self.fresh,
-        } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 
 def run_round(

@@ -53,7 +53,7 @@ def _answers(result: LoadResult) -> list[Answer]:
         text = f"{result.workload}: beyond these rates requests wait for one another: {knees}"
         return [Answer(code=VerdictCode.NO_DIFFERENCE, word="KNEES", text=text)]
     default, limit = result.curves[0], f"p99 of at most {result.limit_ms:g} ms"
-    if not any(curve.capacity and curve.capacity.rate for curve in result.curves):
+    if result.has_no_rate:
         least = min(result.curves, key=lambda curve: curve.unloaded_ms)
         text = (
             f"{result.workload}: no rate keeps to a {limit}; with hardly any load the p99 is "
@@ -65,10 +65,13 @@ def _answers(result: LoadResult) -> list[Answer]:
         verdict = curve.against_default
         carried = f"{_capacity_text(curve)} within a {limit}"
         if verdict is None or verdict.speedup is None:
-            text = f"{result.workload}, {curve.name}: {carried}"
+            is_open = curve is not default and curve.carries and not curve.surely_keeps(result.limit_ms)
+            unsure = f"not sure to keep to a {limit}: {curve.unloaded_text}"
+            text = f"{result.workload}, {curve.name}: {unsure if is_open else carried}"
             if curve is not default:
                 text += f"; {default.name} {_capacity_text(default)}"
-            answers.append(Answer(code=VerdictCode.UNDECIDED, word="CARRIES", text=text))
+            word = "UNDECIDED" if is_open else "CARRIES"
+            answers.append(Answer(code=VerdictCode.UNDECIDED, word=word, text=text))
             continue
         ratio = ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
         text = f"{result.workload}, {curve.name}: {ratio} the rate of {default.name} ({_both(default, curve)} {limit})"

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from tuner.errors import TunerError
-from tuner.job.frameworks.result import ComparisonData
 from tuner.job.job import Job
-from tuner.measure.measurement import Measurement
 from tuner.measure.objective import Objective
 from tuner.measure.rounds import Round
 from tuner.model.graph import Features
-from tuner.model.overhead import Row
 from tuner.model.profile import Traced
-from tuner.quantity import clock_text, duration_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import clock_text, duration_text, left_text, ms_text, plural
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.terminal import noise_text, setting_text, trial_row
@@ -27,11 +23,9 @@ from tuner.result.document import trial_result
 from tuner.result.evidence import noise_result
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
-from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.record import Record
 from tuner.study.trials import Trial
-from tuner.workload.workload import Execution
 
 _CLEAR_LINE = "\r\x1b[2K"
 
@@ -74,9 +68,8 @@ class Progress:
 
     def trials_started(self, trials: Sequence[Trial], left_s: float) -> None:
         """Say which trials are under way, before anything of them is timed."""
-        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         settings = " | ".join(setting_text(trial.setting.to_dict(), self._fixed_knobs) for trial in trials)
-        self._doing(f"measuring{left}: {settings} …")
+        self._doing(f"measuring{left_text(left_s)}: {settings} …")
 
     def trial_ended(self, trial: Trial, best: Trial | None, left_s: float) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
@@ -96,9 +89,9 @@ class Progress:
     def round_ended(self, number: int, round_: Round, left_s: float) -> None:
         """Say that a round of the finals is done."""
         failed = f", failed: {', '.join(round_.failures)}" if round_.failures else ""
-        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
+        done = f"round {number}: measured for {duration_text(round_.timed_s)}{failed}{left_text(left_s)}"
         self._clear()
-        self._print(Text(f"round {number}: measured for {duration_text(round_.timed_s)}{failed}{left}", style="dim"))
+        self._print(Text(done, style="dim"))
         self._doing("next round, or computing the verdicts …")
 
     def end(self) -> None:
@@ -123,7 +116,9 @@ def stderr_console(*, quiet: bool = False) -> Console:
     return Console(stderr=True, highlight=False, markup=False, quiet=quiet)
 
 
-class _Shown:
+class TaskShown:
+    """Shows what every task tells."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
 
@@ -133,52 +128,41 @@ class _Shown:
     def notice(self, line: str) -> None:
         self._console.print(line, soft_wrap=True, markup=False)
 
+    def progress(self, line: str) -> None:
+        self._console.print(line, style="dim", markup=False)
 
-class ComparisonShown(_Shown):
+
+class ComparisonShown(TaskShown):
     """Shows the rounds of a comparison with what they say."""
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float) -> None:
-        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
         figure = "" if verdict.speedup is None else f": {verdicts.speedup_text(verdict)}, {verdict.code}"
-        self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
+        self.progress(f"round {n_rounds}{figure}{left_text(left_s)}")
 
 
-class LoadShown(_Shown):
-    """Shows the rounds under load, and after the first at which rate each setting saturates."""
-
-    def loaded(self, n_rounds: int, saturation: Mapping[str, float], left_s: float) -> None:
-        left = f", {duration_text(left_s)} left" if left_s < math.inf else ""
-        rates = ", ".join(f"{name} {rate_text(rate)}/s" for name, rate in saturation.items())
-        at_most = f"; at most: {rates}" if n_rounds == 1 else ""
-        self._console.print(f"round {n_rounds}{left}{at_most}", style="dim")
-
-
-class VerificationShown(_Shown):
+class VerificationShown(TaskShown):
     """Shows the rounds of a comparison that is part of something else in a word each."""
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float) -> None:
         del left_s
-        self._console.print(f"round {n_rounds}: {verdict.code}", style="dim")
+        self.progress(f"round {n_rounds}: {verdict.code}")
 
 
-class NoiseShown(_Shown):
-    """Shows the machine and the ratio of each pair."""
+class NoiseShown(TaskShown):
+    """Shows the machine, too."""
 
     def prepared(self, job: Job) -> None:
         self._console.print(terminal.host(job.subject))
 
-    def pair_ended(self, number: int, ratio: Estimate) -> None:
-        self._console.print(f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim")
 
-
-class SearchShown(VerificationShown, LoadShown):
+class SearchShown(VerificationShown):
     """Shows what is searched and where, the trials and rounds, and the further sessions."""
 
     def __init__(self, console: Console, *, details: bool = False) -> None:
         """With `details` the machine, the knobs and the baselines are shown in full."""
         super().__init__(console)
         self._details = details
-        self._progress: Progress | None = None
+        self._study: Progress | None = None
 
     def prepared(self, job: Job) -> None:
         subject = job.subject
@@ -197,7 +181,7 @@ class SearchShown(VerificationShown, LoadShown):
         self._console.print()
 
     def began(self, threads: int) -> None:
-        self._console.print(f"profiling the operators with {plural(threads, 'thread')}", style="dim", markup=False)
+        self.progress(f"profiling the operators with {plural(threads, 'thread')}")
 
     def ended(self, traced: Traced) -> None: ...
 
@@ -220,83 +204,28 @@ class SearchShown(VerificationShown, LoadShown):
             )
         for name, setting in hinted.items():
             self._console.print(terminal.hint_line(name, setting.to_dict(), subject), soft_wrap=True)
-        self._progress = progress
+        self._study = progress
         return progress
 
     def study_ended(self) -> None:
-        if self._progress is not None:
-            self._progress.end()
-
-    def interrupted(self) -> None:
-        self._console.print("interrupted; all finished trials are saved, run the same command to continue")
-
-    def nothing_to_repeat(self) -> None:
-        self._console.print("the study recommends the default: there is nothing to measure again")
-
-    def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
-        self._console.print(
-            f"session {number} of {n_sessions} starts in {duration_text(left_s)}; press Ctrl-C to stop here (`tftune "
-            f"check {shlex.quote(study)}` adds a session later)",
-            soft_wrap=True,
-        )
+        if self._study is not None:
+            self._study.end()
 
     def session_ended(self, result: ComparisonResult) -> None:
-        self._console.print(f"this session: {verdicts.speedup_text(result)}", soft_wrap=True)
+        self.notice(f"this session: {verdicts.speedup_text(result)}")
 
     def session_failed(self, number: int, error: TunerError) -> None:
         self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)
 
 
-class ProfileShown(_Shown):
+class ProfileShown(TaskShown):
     """Shows each number of threads with what a step takes."""
 
     def began(self, threads: int) -> None:
-        self._console.print(f"profiling with {plural(threads, 'thread')}", style="dim", markup=False)
+        self.progress(f"profiling with {plural(threads, 'thread')}")
 
     def ended(self, traced: Traced) -> None:
-        self._console.print(f"  a step takes {ms_text(1000 * traced.step_s)} ms", markup=False)
+        self.notice(f"  a step takes {ms_text(1000 * traced.step_s)} ms")
 
     def repeats(self) -> None:
-        self._console.print("timing steps once more, in other processes", style="dim", markup=False)
-
-
-class OverheadShown(_Shown):
-    """Shows each execution at each batch size, with its exposed overhead."""
-
-    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
-        self._console.print(
-            f"{execution}, batch size {batch_size}; {duration_text(max(0.0, left_s))} left", style="dim", markup=False
-        )
-
-    def ended(self, row: Row) -> None:
-        if row.overhead is None:
-            self._console.print(f"  {row.status}: {row.message}", soft_wrap=True, markup=False)
-            return
-        exposed, step = percent(row.overhead.exposed.estimate, 0), ms_text(1000 * (row.step_s or 0.0))
-        self._console.print(f"  exposed overhead {exposed}, of a step of {step} ms", markup=False)
-
-
-class FrameworksShown(_Shown):
-    """Shows what begins, with the time that is left, and what came of each part."""
-
-    def began(self, what: str, left_s: float) -> None:
-        self._console.print(f"{what}; {duration_text(left_s)} left", style="dim", markup=False)
-
-    def ended(self, framework: str, outcome: str) -> None:
-        self._console.print(f"{framework}: {outcome}", soft_wrap=True, markup=False)
-
-    def looked(self, data: ComparisonData) -> None:
-        for candidate in data.candidates[1:]:
-            own = data.log_ratio(candidate.name, data.reference)
-            if own is not None and own.df > 0:
-                self._console.print(
-                    f"  {candidate.framework} {candidate.kind}: {ratio_text(own.ratio, *own.interval())}"
-                )
-
-    def measured(self, measurement: Measurement) -> None:
-        text, anchor, own = f"  {measurement.contender}", measurement.paired_batch_size, measurement.estimate()
-        if measurement.status != "ok":
-            self._console.print(f"{text}: {measurement.status}: {measurement.message}", soft_wrap=True, markup=False)
-        elif own is not None:
-            of = "" if anchor is None else f" of its rate at batch size {anchor}"
-            self._console.print(f"{text}: {ratio_text(own.ratio, *own.interval())}{of}")
+        self.progress("timing steps once more, in other processes")

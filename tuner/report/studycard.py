@@ -93,9 +93,9 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
     answers = list(load_card(structs.replace(load, curves=(default, *shown))).answers)
     if advice.source != default.name:
         answers[0] = replace(answers[0], setting=deployment_words(advice.deployment, study))
-    elif any(curve.capacity is not None and curve.capacity.rate for curve in load.curves):
-        verdicts = [curve.against_default for curve in others]
-        is_open = any(verdict is not None and verdict.code is VerdictCode.UNDECIDED for verdict in verdicts)
+    elif not load.has_no_rate:
+        codes = [curve.against_default.code for curve in others if curve.against_default is not None]
+        is_open = VerdictCode.UNDECIDED in codes or advice.limits is LimitStatus.UNKNOWN
         code = VerdictCode.UNDECIDED if is_open else VerdictCode.NO_DIFFERENCE
         keep = Answer(
             code=code, word="UNDECIDED" if is_open else "KEEP", text=f"{study.workload.name}: {advice.reason}"

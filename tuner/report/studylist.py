@@ -12,7 +12,7 @@ from tuner.quantity import duration_text, plural, ratio_text
 from tuner.report.layout import table
 from tuner.report.verdicts import VERDICT_STYLES, speedup_text
 from tuner.result.inspection import CaseResult
-from tuner.result.study import StudyLine, StudyResult, VerdictResult
+from tuner.result.study import AT_SAME_LATENCY, SEVERAL, StudyLine, StudyResult, VerdictResult
 from tuner.space.values import Value
 
 _DEFAULTS = "the defaults"
@@ -46,15 +46,12 @@ def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
             date,
             _setting_text(row.setting),
         )
-        if row.groups is not None:
-            several = _setting_text(row.groups_setting)
-            rendered.add_row(
-                "  several processes",
-                _verdict(row.groups),
-                speedup_text(row.groups),
-                "",
-                several,
-            )
+        for of, verdict, setting in (
+            (SEVERAL, row.groups, row.groups_setting),
+            (AT_SAME_LATENCY, row.same_latency, row.same_latency_setting),
+        ):
+            if verdict is not None:
+                rendered.add_row(f"  {of}", _verdict(verdict), speedup_text(verdict), "", _setting_text(setting))
     return rendered
 
 

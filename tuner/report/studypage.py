@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from msgspec import to_builtins
 
-from tuner.measure.objective import Objective
 from tuner.quantity import duration_text, percent, ratio_text
 from tuner.report import pages
 from tuner.report.card import Card, notes
@@ -17,7 +15,6 @@ from tuner.report.terminal import device_lines, setting_text
 from tuner.report.verdicts import conditions, speedup_text
 from tuner.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.result.wording import PLACES
-from tuner.workload.workload import Execution, Kind
 
 _TABS = """
 .tabs{display:flex;flex-wrap:wrap;gap:.3rem}.tabs>input{position:absolute;opacity:0}
@@ -126,33 +123,11 @@ def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
         yield "" if number else "device", line
     for number, line in enumerate(study.framework.build_lines(study.runtime)):
         yield "" if number else "build", line
-    yield "command", _command(study)
+    if study.command is not None:
+        yield "command", study.command
     yield "workload", f"fingerprint {workload.fingerprint}, executed as {workload.execution}"
     if study.noise is not None:
         yield "noise", f"{percent(study.noise.block_sd)} per block, noise floor {percent(study.noise.floor)}"
     if study.wall_s is not None:
         yield "duration", f"{duration_text(study.wall_s)}, {duration_text(study.measured_s)} of it measuring"
     yield from notes(study.warnings)
-
-
-def _command(study: StudyResult) -> str:
-    """Return the search that a study was, as far as it tells."""
-    workload, limits = study.workload, study.limits
-    is_command = workload.kind == Kind.COMMAND
-    words = ["tftune search", *([] if is_command else [shlex.quote(workload.name), f"--mode {workload.mode}"])]
-    words += [f"--framework {study.framework.name} --space {study.space}"]
-    words += [f"--execution {workload.execution}"] if workload.execution is not Execution.GRAPH else []
-    words += [f"--device {study.device['name']}"] if study.device["name"] != "cpu" else []
-    words += [f"--feed {study.device['feed']}"] if study.device.get("feed") == "device" else []
-    words += [f"--batch-size {','.join(map(str, study.batch_sizes))}"] if study.batch_sizes else []
-    words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in (study.pins or {}).items()]
-    asked = (Objective.LATENCY, Objective.ENERGY, Objective.CAPACITY)
-    words += [f"--objective {study.objective}"] if study.objective in asked else []
-    words += [f"--rate {workload.rate:g}"] if workload.rate else []
-    words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []
-    words += [f"--max-memory {limits.memory_bytes // 2**20}MiB"] if limits.memory_bytes is not None else []
-    words += ["--numerics may-change"] if study.may_change_numerics else []
-    words += [f"--max-power {limits.power_w:g}"] if limits.power_w is not None else []
-    words += [f"--param {shlex.quote(f'{name}={value}')}" for name, value in workload.params.items()]
-    words += [] if study.seed is None else [f"--seed {study.seed}"]
-    return " ".join([*words, *(["--metric-regex …", "--", workload.description] if is_command else [])])

@@ -188,10 +188,12 @@ def of_setting(stored: Attributes, setting: Setting, *, same_latency: bool = Fal
     """
     default, objective = stored.subject.default, stored.objective
     if same_latency:
-        held = [*stored.earlier_latency_finals, stored.latency_finals]
+        earlier, last = stored.earlier_latency_finals, [stored.latency_finals]
     else:
-        held = [*stored.earlier_finals, *stored.earlier_group_finals, stored.finals, stored.group_finals]
-    all_finals = [each for each in held if each is not None]
+        earlier = [*stored.earlier_finals, *stored.earlier_group_finals]
+        last = [stored.finals, stored.group_finals]
+    # A run that was killed while its finals took the place of others may have kept these twice.
+    all_finals = [*(each for each in earlier if each not in last), *(each for each in last if each is not None)]
     estimates = [(each.began, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
     for check in stored.checks:
         first, second = check.contenders

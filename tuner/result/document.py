@@ -89,6 +89,7 @@ def describe_study(record: Record) -> StudyResult:
         **structs.asdict(subject),
         study=record.name,
         created=stored.created,
+        command=stored.get("command", str),
         objective=objective,
         seed=stored.seed,
         trials=_count([*trials, *record.groups()]),
@@ -98,10 +99,10 @@ def describe_study(record: Record) -> StudyResult:
         expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
         noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
-        may_change_numerics=stored.get("numerics", str) == "may-change",
-        pins=stored.get("pins", dict[str, str]) or UNSET,
-        batch_sizes=tuple(stored.get("batch_sizes", list[int]) or ()) or UNSET,
-        why_no_energy=stored.get("why_no_energy", str),
+        may_change_numerics=stored.numerics == "may-change",
+        pins=stored.pins or UNSET,
+        batch_sizes=tuple(stored.batch_sizes) or UNSET,
+        why_no_energy=stored.why_no_energy,
         incumbent=_incumbent(record, stored, trials),
         verdicts=None if answer is None else answer.verdicts,
         recommended=recommended if answer is None else answer.recommended,
@@ -109,7 +110,7 @@ def describe_study(record: Record) -> StudyResult:
         warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, [same_latency, groups]),
         groups=_answer(groups, objective, subject.default),
         same_latency=_answer(same_latency, objective, subject.default),
-        why_no_same_latency=None if same_latency is not None else stored.get("why_no_same_latency", str),
+        why_no_same_latency=None if same_latency is not None else stored.why_no_same_latency,
         limits=stored.limits,
         finals=None if answer is None else answer.finals,
         ended_because=None if last is None else last.ended_because,
@@ -200,19 +201,15 @@ def no_finals(study: str) -> BadInputError:
 def describe_line(record: Record) -> StudyLine:
     """Return the little that a list of studies shows of one."""
     stored = record.attributes()
-    subject, finals_verdicts = stored.subject, _finals_verdicts(stored, stored.finals)
-    groups = _finals_verdicts(stored, stored.group_finals)
-    verdict: VerdictResult | None = None
-    setting: dict[str, Value] | None = None
+    subject = stored.subject
+    verdict, setting = _told(stored, stored.finals)
+    groups, groups_setting = _told(stored, stored.group_finals)
+    same_latency, same_latency_setting = _told(stored, stored.latency_finals)
     if stored.objective is Objective.CAPACITY and (load := load_of(record)) is not None:
         advice, others = capacity_advice(load, stored.limits), [each.against_default for each in load.curves[1:]]
         known = [each for each in others if each is not None and each.speedup is not None]
         verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
         setting = _other_values(advice.setting if advice.deployment else {}, subject)
-    if finals_verdicts is not None:
-        against = finals_verdicts.verdicts.get(subject.default)
-        verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
-        setting = _changed(finals_verdicts, subject)
     return StudyLine(
         study=record.name,
         machine=subject.machine.id,
@@ -223,16 +220,23 @@ def describe_line(record: Record) -> StudyLine:
         trials=len(record.trials()) + len(record.groups()),
         verdict=verdict,
         setting=setting,
-        groups=None if groups is None else groups.decision.gain or VerdictResult.of(groups.verdicts[subject.default]),
-        groups_setting=None if groups is None else _changed(groups, subject),
+        groups=groups,
+        groups_setting=groups_setting,
+        same_latency=same_latency,
+        same_latency_setting=same_latency_setting,
         created=stored.created,
         updated=stored.updated,
     )
 
 
-def _changed(verdicts: _FinalsVerdicts, subject: Subject) -> dict[str, Value]:
-    """Return what of the recommended setting differs from the default."""
-    return _other_values(verdicts.decision.chosen.setting.to_dict(), subject)
+def _told(stored: Attributes, finals: StoredFinals | None) -> tuple[VerdictResult | None, dict[str, Value] | None]:
+    """Return the verdict of finals against the default, and what of the recommended setting differs from it."""
+    held, subject = _finals_verdicts(stored, finals), stored.subject
+    if held is None:
+        return None, None
+    against = held.verdicts.get(subject.default)
+    verdict = held.decision.gain or (None if against is None else VerdictResult.of(against))
+    return verdict, _other_values(held.decision.chosen.setting.to_dict(), subject)
 
 
 def _other_values(setting: Mapping[str, Value], subject: Subject) -> dict[str, Value]:

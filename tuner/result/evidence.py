@@ -101,7 +101,7 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[Measurem
     """Return all that makes the figures of a study's search less believable."""
     noise = stored.noise
     return merge(
-        input_warnings(stored.subject.workload.fed, stored.outputs, stored.get("batch_note", str) or ""),
+        input_warnings(stored.subject.workload.fed, stored.outputs, stored.batch_note),
         batch_warnings(trials),
         failure_warnings(trials),
         *(condition_warnings(each) for each in stored.conditions),

@@ -16,7 +16,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.load import LoadCandidate, LoadRound
 from tuner.measure.objective import Objective
 from tuner.model.queueing import Batching, Queue, kept_rate, scale_estimate, service_times
-from tuner.quantity import plural
+from tuner.quantity import ms_text, percent, plural
 from tuner.result.study import Applied, GainResult, RecommendedResult, VerdictResult, WarningResult, applied
 from tuner.space.deployment import Deployment
 from tuner.stats.equivalence import VerdictCode, verdict_on
@@ -101,6 +101,21 @@ class CurveResult(Applied, frozen=True, kw_only=True):
         """
         return kept_rate(*self._curve("p99"), math.log(limit_ms) - slower) * math.exp(-slower)
 
+    @property
+    def carries(self) -> bool:
+        """Return whether it keeps to the limit at any rate, by what was measured of it."""
+        return self.capacity is not None and self.capacity.rate > 0
+
+    def surely_keeps(self, limit_ms: float) -> bool:
+        """Return whether hardly any load keeps to a limit (ms) at the upper end of its service times' interval, too."""
+        return self.unloaded_ms * math.exp(self.service_error) <= limit_ms
+
+    @property
+    def unloaded_text(self) -> str:
+        """Return what its p99 is where requests hardly meet, and how well that is known."""
+        error = percent(math.expm1(self.service_error))
+        return f"with hardly any load it is {ms_text(self.unloaded_ms)} ms, known to {error}"
+
     def _curve(self, name: str) -> tuple[Array, Array]:
         """Return the rates of the curve, and a quantile (log ms) at them."""
         rates = np.array([point.rate for point in self.points])
@@ -121,6 +136,11 @@ class LoadResult(Document, frozen=True, kw_only=True):
     measured_at: str
     conditions: Conditions
     warnings: tuple[WarningResult, ...]
+
+    @property
+    def has_no_rate(self) -> bool:
+        """Return whether there is a limit, and no setting keeps to it at any rate."""
+        return self.limit_ms is not None and not any(curve.carries for curve in self.curves)
 
 
 def queue_of(candidate: LoadCandidate, rounds: Sequence[LoadRound]) -> Queue:
@@ -266,35 +286,48 @@ def _breaks_memory(curve: CurveResult, limits: Limits) -> bool:
 def carries_most(load: LoadResult, limits: Limits) -> CurveResult:
     """Return the setting that carries most of those that were shown to carry more than the default; else the default.
 
-    Where the default keeps to the limit at no rate, or takes too much memory, any that does not carries more.
+    Where the default keeps to the limit at no rate, or takes too much memory, any that surely keeps to it carries more.
     """
-    default = load.curves[0]
-    is_ruled_out = _breaks_memory(default, limits)
+    limit_ms = math.inf if load.limit_ms is None else load.limit_ms
+    sure = [each for each in _rivals(load, limits) if _is_better(each) or each.surely_keeps(limit_ms)]
+    return max(sure, key=_rate, default=load.curves[0])
 
-    def rate(curve: CurveResult) -> float:
-        is_more = curve.against_default is None or curve.against_default.code is VerdictCode.BETTER
-        is_allowed = (is_more or is_ruled_out) and not _breaks_memory(curve, limits)
-        return curve.capacity.rate if curve.capacity is not None and is_allowed else 0.0
 
-    best = max(load.curves[1:], key=rate, default=default)
-    return best if rate(best) else default
+def _rivals(load: LoadResult, limits: Limits) -> list[CurveResult]:
+    """Return the settings that carry something, and more than the default, or are needed as that breaks a limit."""
+    is_ruled_out = _breaks_memory(load.curves[0], limits) or not load.curves[0].carries
+    allowed = [each for each in load.curves[1:] if each.carries and not _breaks_memory(each, limits)]
+    return [each for each in allowed if is_ruled_out or _is_better(each)]
+
+
+def _is_better(curve: CurveResult) -> bool:
+    """Return whether a setting was shown to carry more than the default."""
+    return curve.against_default is not None and curve.against_default.code is VerdictCode.BETTER
+
+
+def _rate(curve: CurveResult) -> float:
+    return 0.0 if curve.capacity is None else curve.capacity.rate
 
 
 def capacity_advice(load: LoadResult, limits: Limits) -> RecommendedResult:
     """Return what a search for capacity recommends: the setting that carries most, with its batches."""
     default, best = load.curves[0], carries_most(load, limits)
-    rate, verdict = 0.0 if best.capacity is None else best.capacity.rate, best.against_default
-    is_too_large = _breaks_memory(best, limits)
+    verdict, is_too_large = best.against_default, _breaks_memory(best, limits)
+    status = LimitStatus.MET if best.carries and not is_too_large else LimitStatus.BROKEN
     reason = f"it carries most of {plural(len(load.curves), 'setting')} that were measured under load"
     if any(_breaks_memory(curve, limits) for curve in load.curves):
         reason += " and keeps to the limit on memory"
     if best is default:
-        none = "keeps to the limit at any rate" if rate == 0 else "was shown to carry more by more than the margin"
+        none = "was shown to carry more by more than the margin" if best.carries else "keeps to the limit at any rate"
         if is_too_large:
             none = f"keeps to the limit on memory with batches of at most {best.measured_batch}"
         elif any(_breaks_memory(curve, limits) for curve in load.curves):
             none = f"that keeps to the limit on memory {none}"
         reason = f"keep {default.name}: no setting {none}"
+        rival = max(_rivals(load, limits), key=_rate, default=None)
+        if rival is not None:  # and is not sure to keep to the limit, or it were the best
+            reason = f"keep {default.name}: {rival.name} is not sure to keep to the limit on p99: {rival.unloaded_text}"
+            status = LimitStatus.BROKEN if is_too_large else LimitStatus.UNKNOWN
     gain = None
     if verdict is not None:
         gain = GainResult(**structs.asdict(verdict), sessions=1, sessions_disagree=False, closest_s=None)
@@ -308,7 +341,7 @@ def capacity_advice(load: LoadResult, limits: Limits) -> RecommendedResult:
         gain=gain,
         together=gain,
         sessions=(),
-        limits=LimitStatus.MET if rate and not is_too_large else LimitStatus.BROKEN,
+        limits=status,
     )
 
 

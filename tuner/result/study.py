@@ -329,6 +329,8 @@ class StudyResult(Subject, frozen=True, kw_only=True):
 
     study: str
     created: str | None
+    command: str | None = None
+    """The last search of the study, as it is typed; earlier studies do not say."""
     objective: Objective
     seed: int | None
     trials: CountsResult
@@ -404,5 +406,9 @@ class StudyLine(Struct, frozen=True, kw_only=True):
     """On several processes against the default."""
     groups_setting: Values | None
     """As `setting`, of the answer on several processes."""
+    same_latency: VerdictResult | None = None
+    """At the default's latency against the default."""
+    same_latency_setting: Values | None = None
+    """As `setting`, of the answer at the default's latency."""
     created: str | None
     updated: str | None

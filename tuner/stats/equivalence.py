@@ -39,10 +39,6 @@ class Verdict:
     high: float | None
     code: VerdictCode
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the verdict as plain data."""
-        return {"speedup": self.speedup, "low": self.low, "high": self.high, "verdict": self.code.value}
-
 
 IDENTICAL = Verdict(speedup=1.0, low=1.0, high=1.0, code=VerdictCode.NO_DIFFERENCE)
 """The incumbent against its own setting under another name."""

@@ -196,10 +196,12 @@ def expected_improvement(mean: Array, sd: Array, best: float) -> Array:
     return np.where(sd > 1e-12, gain * ndtr(z) + safe * density, np.maximum(gain, 0.0))
 
 
-def mean_of(mixture: Mixture, Z: Array, trend: Array | float = 0.0) -> Array:
-    """Return the mean of the noise-free function at Z over all processes, shape (m,)."""
-    means = [predict(posterior, Z, trend)[0] for posterior in mixture.posteriors]
-    return np.asarray(np.average(means, axis=0, weights=mixture.weights))
+def moments_of(mixture: Mixture, Z: Array, trend: Array | float = 0.0) -> tuple[Array, Array]:
+    """Return the mean and the standard deviation of the noise-free function at Z over all processes, both (m,)."""
+    means, sds = zip(*(predict(posterior, Z, trend) for posterior in mixture.posteriors), strict=True)
+    mean = np.average(means, axis=0, weights=mixture.weights)
+    variance = np.average(np.square(sds) + np.square(means - mean), axis=0, weights=mixture.weights)
+    return np.asarray(mean), np.sqrt(variance)
 
 
 def improvement_of(mixture: Mixture, Z: Array, best: float, trend: Array | float = 0.0) -> Array:

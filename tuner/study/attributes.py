@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, convert
 
@@ -112,7 +112,7 @@ class StoredFinals:
         return cls(
             began=data.get("began", ""),
             contenders=contenders,
-            rounds=[Round.from_dict(each) for each in data["rounds"]],
+            rounds=convert(data["rounds"], list[Round]),
             levels=dict(levels),
             margin=float(data.get("margin", MARGIN)),
             noise=convert(data.get("noise"), Noise | None),
@@ -137,18 +137,108 @@ class StoredFinals:
         )
 
 
+class _Attribute(Generic[T]):
+    """An attribute as `read` understands it, or what `default` returns. It is stored under its name, or under `key`."""
+
+    def __init__(self, read: Callable[[Any], T], default: Callable[[], T], *, key: str = "") -> None:
+        self._read, self._default, self._key = read, default, key
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = self._key or name
+
+    def __get__(self, stored: Attributes, owner: type) -> T:
+        value = stored.parsed(self._key, self._read)
+        return self._default() if value is None else value
+
+
+def _typed(kind: type[T], default: Callable[[], T], *, key: str = "") -> _Attribute[T]:
+    """Return an attribute of a type, and what it is where it is not stored."""
+    return _Attribute(lambda data: convert(data, kind), default, key=key)
+
+
+def _known(kind: type[T]) -> _Attribute[T | None]:
+    """Return an attribute of a type, None where there is none."""
+    return _Attribute(lambda data: convert(data, kind), lambda: None)
+
+
+def _noise(data: Mapping[str, Any]) -> Noise:
+    return convert({_NOISE_KEYS.get(key, key): value for key, value in data.items()}, Noise)
+
+
+def _all_finals(data: Iterable[Mapping[str, Any]]) -> list[StoredFinals]:
+    return [StoredFinals.from_dict(each) for each in data]
+
+
+def _finals() -> _Attribute[StoredFinals | None]:
+    """Return an attribute that is the last finals of some kind, None where there were none yet."""
+    return _Attribute(StoredFinals.from_dict, lambda: None)
+
+
 class Attributes:
     """What is stored of a study, from one reading of its storage.
 
     Whatever is not what it has to be raises DamagedStudyError, with the names of the study and of the attribute.
     """
 
+    objective = _typed(Objective, lambda: Objective.THROUGHPUT)
+    """What the search wanted more of."""
+    limits = _typed(Limits, Limits)
+    """What settings had to keep to."""
+    noise: _Attribute[Noise | None] = _Attribute(_noise, lambda: None)
+    """The noise that was measured, None where none was yet."""
+    noise_pairs = _typed(list[Pair], list)
+    """The pairs of the default with itself."""
+    conditions = _typed(list[Conditions], list)
+    """What the machine did during each run."""
+    hints = _typed(dict[str, Values], dict)
+    """The settings that were tried first, by what hinted at them."""
+    prediction = _known(Prediction)
+    """What a model of the machine has expected, None where none was asked."""
+    outputs = _typed(dict[str, dict[str, list[int]]], dict)
+    """The shapes of the outputs by name, by batch size; empty where the study does not say."""
+    finals = _finals()
+    group_finals = _finals()
+    """Of several processes, where the search is of one."""
+    earlier_finals = _Attribute(_all_finals, list)
+    """Those of earlier runs, the oldest first."""
+    earlier_group_finals = _Attribute(_all_finals, list)
+    earlier_latency_finals = _Attribute(_all_finals, list)
+    promising: _Attribute[list[Contender]] = _Attribute(lambda data: list(map(Contender.from_dict, data)), list)
+    """What a search for capacity has chosen to be measured under load beside the default."""
+    checks = _Attribute(_all_finals, list)
+    """The checks of what was recommended, each of that setting first and the default second."""
+    spec = _typed(WorkloadSpec, WorkloadSpec, key="asked")
+    """How the workload was asked for."""
+    folder = _Attribute(lambda data: Path(data["folder"]), Path, key="asked")
+    """The folder that the search was run in."""
+    origin = _typed(str, lambda: MEASURED)
+    """Where the figures are from: `measured`, or what else."""
+    created = _known(str)
+    """When the study was begun (ISO 8601), None where it does not say."""
+    updated = _known(str)
+    """When the study was last searched or checked (ISO 8601), None where it does not say."""
+    seed = _known(int)
+    """The search's seed."""
+    python = _known(str)
+    """The interpreter that it was searched in."""
+    trial_timeout = _known(str)
+    numerics = _known(str)
+    """Whether knobs might change the precision, None where it does not say."""
+    pins = _typed(dict[str, str], dict)
+    """The knobs that were set, by name."""
+    batch_sizes = _typed(list[int], list)
+    """Those that were asked for."""
+    batch_note = _typed(str, str)
+    """Why batch sizes are as they are."""
+    why_no_energy = _known(str)
+    """Why no energy was measured, None where it was."""
+
     def __init__(self, study: str, raw: Mapping[str, Any]) -> None:
         self.study = study
         self.raw = raw
         """The attributes as they are stored."""
 
-    def _parsed(self, key: str, parse: Callable[[Any], T]) -> T | None:
+    def parsed(self, key: str, parse: Callable[[Any], T]) -> T | None:
         """Return an attribute as `parse` understands it, None where there is none."""
         data = self.raw.get(key)
         if data is None:
@@ -160,7 +250,7 @@ class Attributes:
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """Return an attribute as a value of that type, None where there is none."""
-        return self._parsed(key, lambda data: convert(data, kind))
+        return self.parsed(key, lambda data: convert(data, kind))
 
     @property
     def subject(self) -> Subject:
@@ -172,27 +262,10 @@ class Attributes:
             default = framework.catalogue.default  # which earlier studies do not say
             return convert({"default": default, **data}, Subject)
 
-        subject = self._parsed("described", parse)
+        subject = self.parsed("described", parse)
         if subject is None:
             raise BadInputError(f"study {self.study} does not say what it is of", "search again with --new")
         return subject
-
-    @property
-    def objective(self) -> Objective:
-        """Return what the search wanted more of."""
-        return self.get("objective", Objective) or Objective.THROUGHPUT
-
-    @property
-    def limits(self) -> Limits:
-        """Return what settings had to keep to."""
-        return self.get("limits", Limits) or Limits()
-
-    @property
-    def noise(self) -> Noise | None:
-        """Return the noise that was measured, None where none was yet."""
-        return self._parsed(
-            "noise", lambda data: convert({_NOISE_KEYS.get(key, key): value for key, value in data.items()}, Noise)
-        )
 
     @property
     def process_sd(self) -> float:
@@ -200,108 +273,26 @@ class Attributes:
         return (self.noise or PRIOR_NOISE).process_sd
 
     @property
-    def noise_pairs(self) -> list[Pair]:
-        """Return the pairs of the default with itself."""
-        return self._parsed("noise_pairs", lambda data: [Pair.from_dict(each) for each in data]) or []
-
-    @property
-    def conditions(self) -> list[Conditions]:
-        """Return what the machine did during each run."""
-        return self.get("conditions", list[Conditions]) or []
-
-    @property
-    def hints(self) -> dict[str, Values]:
-        """Return the settings that were tried first, by what hinted at them."""
-        return self.get("hints", dict[str, Values]) or {}
-
-    @property
-    def prediction(self) -> Prediction | None:
-        """Return what a model of the machine has expected, None where none was asked."""
-        return self.get("prediction", Prediction)
-
-    @property
-    def outputs(self) -> dict[str, dict[str, list[int]]]:
-        """Return the shapes of the outputs by name, by batch size; empty where the study does not say."""
-        return self.get("outputs", dict[str, dict[str, list[int]]]) or {}
-
-    @property
     def runs(self) -> list[Run]:
         """Return the runs of the search, the oldest first; earlier versions called them sessions."""
         return self.get("runs", list[Run]) or self.get("sessions", list[Run]) or []
 
     @property
-    def finals(self) -> StoredFinals | None:
-        """Return the last finals, None where there were none yet."""
-        return self._parsed("finals", StoredFinals.from_dict)
-
-    @property
-    def earlier_finals(self) -> list[StoredFinals]:
-        """Return the finals of earlier runs, the oldest first."""
-        return self._earlier("finals")
-
-    @property
-    def group_finals(self) -> StoredFinals | None:
-        """Return the last finals on several processes, None where there were none."""
-        return self._parsed("group_finals", StoredFinals.from_dict)
-
-    @property
-    def earlier_group_finals(self) -> list[StoredFinals]:
-        """Return the finals on several processes of earlier runs, the oldest first."""
-        return self._earlier("group_finals")
-
-    @property
     def latency_finals(self) -> StoredFinals | None:
-        """Return the last finals at the latency of the default, None where there were none."""
-        return self._parsed("latency_finals", StoredFinals.from_dict)
+        """Return the last finals at the latency of the default, None where there were none beside these answers."""
+        return self._beside("latency_finals", StoredFinals.from_dict)
 
     @property
-    def earlier_latency_finals(self) -> list[StoredFinals]:
-        """Return the finals at the latency of the default of earlier runs, the oldest first."""
-        return self._earlier("latency_finals")
+    def why_no_same_latency(self) -> str | None:
+        """Return why the last run that asked held no such finals, None where it did, or gave other answers."""
+        return self._beside("no_same_latency", lambda data: str(data["why"]))
 
-    @property
-    def promising(self) -> list[Contender]:
-        """Return what a search for capacity has chosen to be measured under load beside the default."""
-        return self._parsed("promising", lambda data: [Contender.from_dict(each) for each in data]) or []
+    def _beside(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return an attribute that stands beside answers, None where one of these is of another setting by now."""
 
-    @property
-    def checks(self) -> list[StoredFinals]:
-        """Return the checks of what was recommended, each of that setting first and the default second."""
-        return self._finals_of("checks")
+        def parse_current(data: Any) -> T | None:
+            beside = data.get("beside", {})
+            last = {name: held["contenders"][0]["setting"] for name in beside if (held := self.raw.get(name))}
+            return parse(data) if last.items() <= beside.items() else None
 
-    def _earlier(self, key: str) -> list[StoredFinals]:
-        # A run that was killed while new finals took the place of earlier ones may have kept these twice.
-        return self._finals_of(f"earlier_{key}", lambda data: data != self.raw.get(key))
-
-    def _finals_of(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[StoredFinals]:
-        return self._parsed(key, lambda data: [StoredFinals.from_dict(each) for each in data if is_meant(each)]) or []
-
-    @property
-    def spec(self) -> WorkloadSpec:
-        """Return how the workload was asked for."""
-        return self.get("asked", WorkloadSpec) or WorkloadSpec()
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder that the search was run in."""
-        return self._parsed("asked", lambda data: Path(data["folder"])) or Path()
-
-    @property
-    def origin(self) -> str:
-        """Return where the figures are from: `measured`, or what else."""
-        return self.get("origin", str) or MEASURED
-
-    @property
-    def created(self) -> str | None:
-        """Return when the study was begun (ISO 8601), None where it does not say."""
-        return self.get("created", str)
-
-    @property
-    def updated(self) -> str | None:
-        """Return when the study was last searched or checked (ISO 8601), None where it does not say."""
-        return self.get("updated", str)
-
-    @property
-    def seed(self) -> int | None:
-        """Return the search's seed."""
-        return self.get("seed", int)
+        return self.parsed(key, parse_current)

@@ -16,6 +16,7 @@ from tuner.errors import TunerError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.passes import Live, Pass, Passes, PassEstimates, long_ones, whole_steps
+from tuner.plain import to_plain
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.estimate import Estimate
@@ -374,7 +375,7 @@ class Evaluator:
             n_blocks=runner.n_passes,
             timed_s=runner.timed_s + sum(s.elapsed_s for turn in beside for s in turn.slices),
             interruptions=tuple(runner.interruptions),
-            facts=runner.live.facts.to_dict(),
+            facts=to_plain(runner.live.facts),
             reference=0 if reference is None else reference.number,
             alone=self.processes.are_alone,
             peak_memory_bytes=peak,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -21,6 +21,7 @@ from tuner.quantity import ratio_text
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.tail import QUANTILES, samples_needed
@@ -292,7 +293,7 @@ class Finals:
         self._has_asked = True
         known = self.history.at_same_latency()
         why = self._why_no_same_latency(known)
-        self.record.put("why_no_same_latency", why or None)
+        self.record.put("no_same_latency", {"why": why, "beside": self._answers()} if why else None)
         if known is None or why:
             return
         longer = f"a call of the fastest takes much longer than {self.space.default}'s"
@@ -355,8 +356,13 @@ class Finals:
         )
         # Of this run the finals that it holds last are kept.
         earlier = self.record.get(key) if begun is None else self._keepers[key].earlier
-        self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=earlier)
+        beside = {"beside": self._answers()} if key == _SAME_LATENCY else {}
+        self._keepers[key] = _Keeper(record=self.record, key=key, began=now(), earlier=earlier, beside=beside)
         return test
+
+    def _answers(self) -> dict[str, dict[str, Value]]:
+        """Return the settings that the finals of this run are of, by their keys of the record."""
+        return {key: test.contenders[0].setting.to_dict() for key, test in self.tests.items()}
 
     def _rounds(self) -> Rounds:
         """Return what holds the rounds of this run."""
@@ -472,6 +478,8 @@ class _Keeper:
     key: str
     began: str
     earlier: dict[str, object] | None
+    beside: Mapping[str, object]
+    """Which answers those at the default's latency are held beside."""
 
     def keep(self, test: SequentialTest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
@@ -487,11 +495,12 @@ class _Keeper:
             self.key,
             {
                 "began": self.began,
-                "contenders": [c.to_dict() for c in test.contenders],
-                "rounds": [round_.to_dict() for round_ in test.rounds],
+                "contenders": test.contenders,
+                "rounds": test.rounds,
                 "margin": test.margin,
-                "noise": asdict(test.noise),
+                "noise": test.noise,
                 "levels": test.levels,
                 "ended": test.end_reason,
+                **self.beside,
             },
         )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from scipy.special import ndtr
+
 from tuner.measure.passes import PassEstimates
 from tuner.space.groups import in_flight
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.record import Record
-from tuner.study.surrogate import posterior_means
+from tuner.study.surrogate import posterior_means, posterior_moments
 from tuner.study.trials import Score, Trial, estimated
+
+_LEAST_SD = 1e-9  # of what is known without error
 
 
 def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
@@ -94,7 +98,11 @@ class History:
 
     def predictions(self, settings: Sequence[Setting]) -> dict[Setting, float]:
         """Return the posterior mean (log-ratio) of settings of the space's knobs; none before anything was measured."""
-        return posterior_means(
+        return {setting: mean for setting, (mean, _) in self._moments(settings).items()}
+
+    def _moments(self, settings: Sequence[Setting]) -> dict[Setting, tuple[float, float]]:
+        """Return the posterior mean (log-ratio) of settings, as `predictions` does, and its standard deviation."""
+        return posterior_moments(
             self._score(self.trials),
             self._space.choices(),
             process_sd=self.noise().process_sd,
@@ -121,27 +129,38 @@ class History:
         return incumbent(allowed) or max(allowed, key=lambda trial: trial.log_ratio or 0.0, default=None)
 
     def at_same_latency(self) -> tuple[Setting, float] | None:
-        """Return the fastest setting whose call takes no longer than the default's, and its log-ratio to that.
+        """Return a setting that promises most at the default's latency, and its log-ratio to the default.
 
         By Little's law a call takes as long as the items in flight take at the rate. Known are the settings that were
-        measured, and by the posterior mean the incumbent's threads at other batch sizes. None if no call is as short.
+        measured, and by the posterior the incumbent's threads at other batch sizes. None if no call is expected to take
+        as little time as the default's.
         """
-        tried, best = [*self.trials, *self.groups], self.incumbent()
+        tried, best, process_sd = [*self.trials, *self.groups], self.incumbent(), self.noise().process_sd
         usable = [each for each in tried if each.estimate is not None and each.eligible and not each.over_limit]
-        posterior = self.posterior_means()
-        log_ratios = {each.setting: posterior.get(each.setting, each.log_ratio or 0.0) for each in usable}
-        threads = None if best is None else best.setting.without("batch_size")
-        own = [each for each in self._space.points if each.without("batch_size") == threads]
-        untried = [each for each in own if all(each != trial.setting for trial in tried)]
-        if untried:
-            log_ratios |= self.predictions(untried)
+        estimates = {trial.setting: trial.known(process_sd) for trial in usable}
+        known = {setting: (own.mean, own.se) for setting, own in estimates.items() if own is not None}
+        threads, settings = None if best is None else best.setting.without("batch_size"), {t.setting for t in tried}
+        own_threads = [each for each in self._space.points if each.without("batch_size") == threads]
+        modelled = [each for each in own_threads if each not in settings]
+        modelled += [each.setting for each in usable if not each.is_group]
+        known |= self._moments(modelled) if modelled else {}
         n_default = in_flight(self._space.reference)
-        short = [
-            (setting, log_ratio)
-            for setting, log_ratio in log_ratios.items()
-            if setting != self._space.reference and math.log(in_flight(setting) / n_default) <= log_ratio
-        ]
-        return max(short, key=lambda each: each[1], default=None)
+
+        def spare(setting: Setting) -> float:
+            """Return by how much (log) a call is expected to take less time than the default's."""
+            return known[setting][0] - math.log(in_flight(setting) / n_default)
+
+        def promise(setting: Setting) -> float:
+            """Return the gain (log), times the probability that a call takes no longer: else it is none.
+
+            Of many settings whose calls are expected to be just short enough, the fastest one is so by luck.
+            """
+            log_ratio, sd = known[setting]
+            return log_ratio * float(ndtr(spare(setting) / max(sd, _LEAST_SD))) if log_ratio > 0 else log_ratio
+
+        short = [each for each in known if each != self._space.reference and spare(each) >= 0]
+        chosen = max(short, key=promise, default=None)
+        return None if chosen is None else (chosen, known[chosen][0])
 
     def incumbent(self) -> Trial | None:
         """Return the best trial of the space so far."""

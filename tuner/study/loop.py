@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import optuna
-from msgspec import to_builtins
 
 from tuner.errors import BaselineError
 from tuner.measure.budget import Budget, Countdown, duration_option
@@ -129,7 +128,7 @@ class Search:
             return
         noise, pair = shown
         self._record.put("noise", stored_noise(noise))
-        self._record.add("noise_pairs", pair.to_dict())
+        self._record.add("noise_pairs", pair)
         self._events.calibrated(noise, noise_floor(noise, self._finals.lived_plan()))
 
     def _forecast(self) -> None:
@@ -339,7 +338,7 @@ class Search:
             ended=None if self._end is None else self._end[0],
             ended_because="" if self._end is None else self._end[1],
         )
-        self._record.put("runs", to_builtins([*self._record.attributes().runs, run]))
+        self._record.put("runs", [*self._record.attributes().runs, run])
 
 
 # ---- which settings of several processes to try ---------------------------------------------------------------------

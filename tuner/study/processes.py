@@ -42,11 +42,8 @@ class LiveProcess(Live):
 
     def set_batch_size(self, batch_size: int) -> None:
         """Let it go on with another batch size; raises TrialFailure."""
-        self.process.resume()
-        self.facts = self.process.set_batch_size(batch_size)
-        self.process.pause()
+        self.facts = self.resize(batch_size)
         self.setting = self.setting.with_values(batch_size=batch_size)
-        self.usual_s = [self.facts.step_s]
 
 
 class Processes:

@@ -21,6 +21,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import DamagedStudyError
+from tuner.plain import to_plain
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
@@ -70,12 +71,12 @@ class Record:
         return self.study.user_attrs.get(key)
 
     def put(self, key: str, value: object) -> None:
-        """Store a study attribute, plain data."""
-        self.study.set_user_attr(key, value)
+        """Store a study attribute."""
+        self.study.set_user_attr(key, to_plain(value))
 
     def add(self, key: str, *values: object) -> None:
-        """Store a study attribute that is a list with more at its end, plain data."""
-        self.put(key, [*(self.get(key) or ()), *values])
+        """Store a study attribute that is a list with more at its end."""
+        self.study.set_user_attr(key, [*(self.get(key) or ()), *to_plain(values)])
 
     def trials(self) -> list[Trial]:
         """Return the finished trials of the space, in the order of their numbers; interrupted ones never happened."""

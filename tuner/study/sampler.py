@@ -210,7 +210,7 @@ class LatticeSampler(BaseSampler):
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
         """Return the posterior mean of settings."""
         trend = self.prior_mean(settings) if self.prior_mean else 0.0
-        return gp.mean_of(posterior, self._encoding.encode(settings), trend)
+        return gp.moments_of(posterior, self._encoding.encode(settings), trend)[0]
 
     def _limit_models(self, trials: Sequence[Trial]) -> list[gp.Posterior]:
         """Return the process of what each limit is exceeded by (log-ratio)."""

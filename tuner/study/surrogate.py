@@ -104,6 +104,22 @@ def posterior_means(
 ) -> dict[Setting, float]:
     """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
 
+    The arguments are those of `posterior_moments`.
+    """
+    moments = posterior_moments(trials, choices, process_sd=process_sd, additive=additive, at=at)
+    return {setting: mean for setting, (mean, _) in moments.items()}
+
+
+def posterior_moments(
+    trials: Sequence[Trial],
+    choices: Mapping[str, Sequence[Value]],
+    *,
+    process_sd: float,
+    additive: Sequence[str] = (),
+    at: Sequence[Setting] = (),
+) -> dict[Setting, tuple[float, float]]:
+    """Return the posterior mean (log-ratio) of each setting that gave a number, and its standard deviation.
+
     `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
     `additive` are knobs as `Space.additive` has them. The same trials give the same means. `at` are settings to predict
     instead.
@@ -118,8 +134,8 @@ def posterior_means(
         if posterior is None:
             return {}
         settings = distinct(at or (t.setting for t in trials if t.estimate is not None))
-        mean = gp.mean_of(posterior, encoding.encode(settings))
-    return dict(zip(settings, mean.tolist(), strict=True))
+        mean, sd = gp.moments_of(posterior, encoding.encode(settings))
+    return dict(zip(settings, zip(mean.tolist(), sd.tolist(), strict=True), strict=True))
 
 
 def _groupings(encoding: Encoding) -> list[gp.Groups]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from msgspec import convert
 from optuna.trial import FrozenTrial
 
 from tuner.errors import DamagedStudyError
@@ -14,6 +15,7 @@ from tuner.measure.interruption import Interruption
 from tuner.measure.objective import rounding
 from tuner.measure.pair import Pair
 from tuner.measure.passes import PassEstimates, Turn
+from tuner.plain import SPARSE, UNSTORED, digits, to_plain
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
 from tuner.trial.outcome import Slice, Status, TrialFailure, energy_of
@@ -34,9 +36,8 @@ class Trial:
     reference: they have no passes, and their `se` leaves out the luck of the two processes.
     """
 
-    number: int
+    number: int = field(metadata=UNSTORED)
     setting: Setting
-    status: Status
     eligible: bool = True
     baselines: tuple[str, ...] = ()
     log_ratio: float | None = None
@@ -56,22 +57,24 @@ class Trial:
     passes: tuple[int, ...] = ()
     beside: tuple[Turn, ...] = ()
     """What the reference, and other processes without a trial, ran in these passes; of each, one trial has it."""
-    n_blocks: int = 0
+    n_blocks: int = field(default=0, metadata=UNSTORED)
     """How many values its estimate is from."""
-    timed_s: float = 0.0
+    timed_s: float = field(default=0.0, metadata=UNSTORED)
     """The time spent inside slices, with those of `beside`."""
     interruptions: tuple[Interruption, ...] = ()
-    rounding: float = 0.0
+    rounding: float = field(default=0.0, metadata=SPARSE)
     """The most by which its ratio may be off (log) because a command prints few digits."""
-    covariance: Mapping[int, float] | None = field(default=None, compare=False, repr=False)
+    covariance: Mapping[int, float] | None = field(default=None, compare=False, repr=False, metadata=UNSTORED)
     """Of its log-ratio with those of other trials, by number; None if it is not known."""
     facts: dict[str, Any] | None = None
     deviation: float | None = None
     """How far its outputs lie from the reference's, relative; None where they could not be compared."""
     peak_memory_bytes: int | None = None
-    wall_s: float = 0.0
-    is_group: bool = False
+    wall_s: float = field(default=0.0, metadata=digits(3))
+    is_group: bool = field(default=False, metadata=UNSTORED)
     """Whether it is of several processes, in a study whose space is of one."""
+    status: Status
+    """Stored last: it says that the others are there."""
 
     def failed(self, failure: TrialFailure) -> Trial:
         """Return the trial as one that ended with this failure."""
@@ -190,35 +193,9 @@ def estimated(trials: Sequence[Trial], now: PassEstimates, reference: Setting) -
 
 
 def attributes_of(trial: Trial) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        "eligible": trial.eligible,
-        "baselines": list(trial.baselines),
-        "setting": trial.setting.to_dict(),
-        "log_ratio": trial.log_ratio,
-        "se": trial.se,
-        "df": trial.df,
-        "reference": trial.reference,
-        "process": trial.process,
-        "alone": trial.alone,
-        "steady": trial.steady,
-        "over_limit": trial.over_limit,
-        "pruned": trial.pruned,
-        "message": trial.message,
-        "hint": trial.hint,
-        "log": trial.log,
-        "facts": trial.facts,
-        "deviation": trial.deviation,
-        "peak_memory_bytes": trial.peak_memory_bytes,
-        "wall_s": round(trial.wall_s, 3),
-        GROUP: trial.is_group or None,
-        "slices": [each.to_dict() for each in trial.slices],
-        "passes": list(trial.passes),
-        "beside": [each.to_dict() for each in trial.beside],
-        "interruptions": [each.to_dict() for each in trial.interruptions],
-        "rounding": trial.rounding or None,
-        "status": trial.status.value,  # last: it says that the others are there
-    }
-    return {key: value for key, value in attributes.items() if value not in (None, "", [])}
+    """Return a trial as it is stored: what is empty, or not known, is left out."""
+    own = {GROUP: True} if trial.is_group else {}
+    return own | {key: value for key, value in to_plain(trial).items() if value not in (None, "", [])}
 
 
 def trial_from(study: str, frozen: FrozenTrial) -> Trial:
@@ -230,48 +207,28 @@ def trial_from(study: str, frozen: FrozenTrial) -> Trial:
 
 
 def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
-    slices = [Slice.from_dict(each) for each in attrs.get("slices", ())]
+    slices = convert(attrs.get("slices", ()), tuple[Slice, ...])
     passes, beside = tuple(attrs.get("passes", ())), tuple(Turn.from_dict(each) for each in attrs.get("beside", ()))
-    measured: dict[str, Any] = {
-        "slices": tuple(slices),
+    known: dict[str, Any] = {each.name: attrs[each.name] for each in fields(Trial) if each.name in attrs} | {
+        "number": frozen.number,
+        "setting": Setting.of(attrs["setting"]),
+        "status": Status(attrs["status"]),
+        "baselines": tuple(attrs.get("baselines", ())),
+        "slices": slices,
         "passes": passes,
         "beside": beside,
         "n_blocks": len(set(passes)),
         "timed_s": sum(each.elapsed_s for each in [*slices, *(s for turn in beside for s in turn.slices)]),
-        "interruptions": tuple(Interruption.from_dict(each) for each in attrs.get("interruptions", ())),
-        "rounding": attrs.get("rounding", 0.0),
+        "interruptions": convert(attrs.get("interruptions", ()), tuple[Interruption, ...]),
+        "is_group": attrs.get(GROUP, False),
     }
     if "pair" in attrs:
-        pair = Pair.from_dict(attrs["pair"])
-        measured |= {
+        pair = convert(attrs["pair"], Pair)
+        known |= {
             "slices": tuple(pair.candidate),
             "n_blocks": pair.n_blocks,
             "timed_s": pair.timed_s,
             "interruptions": tuple(pair.interruptions),
             "rounding": rounding(pair.reference) + rounding(pair.candidate),
         }
-    return Trial(
-        number=frozen.number,
-        setting=Setting.of(attrs["setting"]),
-        status=Status(attrs["status"]),
-        eligible=attrs["eligible"],
-        baselines=tuple(attrs.get("baselines", ())),
-        log_ratio=attrs.get("log_ratio"),
-        se=attrs.get("se"),
-        df=attrs.get("df", 0.0),
-        reference=attrs.get("reference", 0),
-        process=attrs.get("process", 0),
-        alone=attrs.get("alone", False),
-        steady=attrs.get("steady", True),
-        over_limit=attrs.get("over_limit", False),
-        pruned=attrs.get("pruned", False),
-        message=attrs.get("message", ""),
-        hint=attrs.get("hint", ""),
-        log=attrs.get("log", ""),
-        **measured,
-        facts=attrs.get("facts"),
-        deviation=attrs.get("deviation"),
-        peak_memory_bytes=attrs.get("peak_memory_bytes"),
-        wall_s=attrs.get("wall_s", 0.0),
-        is_group=attrs.get(GROUP, False),
-    )
+    return Trial(**known)

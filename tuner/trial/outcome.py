@@ -10,9 +10,12 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
+from msgspec import convert
+
 from tuner import inherited
 from tuner.machine.cgroup import more_memory
 from tuner.machine.exits import reason_at, remedy_in
+from tuner.plain import SPARSE, UNSTORED, digits
 
 LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 _OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
@@ -82,23 +85,23 @@ class Slice:
     for steps one after another: the steps are the responses to them then, which overlap.
     """
 
-    start_s: float
-    elapsed_s: float
+    start_s: float = field(metadata=digits(6))
+    elapsed_s: float = field(metadata=digits(7))
     n_steps: int
     step_s: tuple[float, ...]
-    metrics: tuple[float, ...] = ()
-    resolution: float = 0.0
-    unit: str = ""
-    n_left_out: int = 0
+    metrics: tuple[float, ...] = field(default=(), metadata=SPARSE)
+    resolution: float = field(default=0.0, metadata=SPARSE)
+    unit: str = field(default="", metadata=SPARSE)
+    n_left_out: int = field(default=0, metadata=SPARSE)
     """How many numbers that a command printed were 0 or not finite."""
-    around: str = ""
+    around: str = field(default="", metadata=SPARSE)
     """The words beside the numbers of a command, if no unit of these is known."""
-    failed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Why runs of a command failed, which were repeated."""
-    resumed: int = 0
-    window_s: float | None = None
-    energy_j: float | None = None
+    window_s: float | None = field(default=None, metadata=SPARSE)
+    energy_j: float | None = field(default=None, metadata=SPARSE | digits(3))
     """What the device has taken meanwhile (J); None where it does not tell."""
+    resumed: int = field(default=0, metadata=SPARSE)
 
     @property
     def keeps_up(self) -> bool:
@@ -162,32 +165,8 @@ class Slice:
         Of several callers no first step is counted anyway.
         """
         if "callers" in report:
-            return combined([cls.from_dict(each) for each in report["callers"]])
-        return replace(cls.from_dict(report), resumed=int(resumed))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Slice:
-        """Return the slice of a stored trial, or of one caller of a child."""
-        told: dict[str, Any] = {each.name: data[each.name] for each in fields(cls) if each.name in data}
-        told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
-        return cls(**told)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the slice as plain data."""
-        data: dict[str, object] = {
-            "start_s": round(self.start_s, 6),
-            "elapsed_s": round(self.elapsed_s, 7),
-            "n_steps": self.n_steps,
-            "step_s": list(self.step_s),
-        }
-        data |= {"metrics": list(self.metrics), "resolution": self.resolution} if self.metrics else {}
-        data |= {"unit": self.unit} if self.unit else {}
-        data |= {"n_left_out": self.n_left_out} if self.n_left_out else {}
-        data |= {"around": self.around} if self.around else {}
-        data |= {"failed": list(self.failed)} if self.failed else {}
-        data |= {"window_s": self.window_s} if self.window_s is not None else {}
-        data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}
-        return data | ({"resumed": self.resumed} if self.resumed else {})
+            return combined([convert(each, cls) for each in report["callers"]])
+        return replace(convert(report, cls), resumed=int(resumed))
 
 
 def joined(before: Slice, after: Slice) -> Slice:
@@ -294,25 +273,25 @@ def energy_of(slices: Sequence[Slice]) -> tuple[float | None, float]:
 class ReadyReport:
     """The `ready` report of a process: the duration of each phase (s), its warm-up, and its effective state."""
 
-    import_s: float
-    context_s: float
+    import_s: float = field(metadata=digits(4))
+    context_s: float = field(metadata=digits(4))
     """From the request to a TensorFlow context that is ready; the import is part of it."""
-    load_s: float
-    first_step_s: float
+    load_s: float = field(metadata=digits(4))
+    first_step_s: float = field(metadata=digits(4))
     warm_up: Slice
     effective: dict[str, Any]
     memory_bytes: int | None = None
     """The most that the process has held so far."""
-    shared_bytes: int | None = None
+    shared_bytes: int | None = field(default=None, metadata=UNSTORED)
     """How much of that other processes hold too, such as the code of libraries."""
     settled: bool | None = None
     """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
-    not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of outputs with values that are NaN or infinite: their `size`, and how many are of which kind."""
     outputs: dict[str, list[int]] | None = None
     """The shapes of the outputs at its batch size."""
+    not_finite: dict[str, dict[str, int]] = field(default_factory=dict, metadata=SPARSE)
+    """Of outputs with values that are NaN or infinite: their `size`, and how many are of which kind."""
 
     @property
     def step_s(self) -> float:
@@ -320,28 +299,13 @@ class ReadyReport:
         return self.warm_up.elapsed_s / self.warm_up.n_steps
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ReadyReport:
+    def from_report(cls, report: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `ready` report."""
-        return cls(**_told(data))
+        return cls(**_told(report))
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `batch` report: of the same process with another batch size, which loaded nothing."""
         return replace(self, import_s=0.0, context_s=0.0, load_s=0.0, **_told(report))
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the facts as plain data."""
-        return {
-            "import_s": round(self.import_s, 4),
-            "context_s": round(self.context_s, 4),
-            "load_s": round(self.load_s, 4),
-            "first_step_s": round(self.first_step_s, 4),
-            "warm_up": self.warm_up.to_dict(),
-            "effective": self.effective,
-            "memory_bytes": self.memory_bytes,
-            "settled": self.settled,
-            "sample": self.sample,
-            "outputs": self.outputs,
-        } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 
 def _told(report: dict[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class ChildProcess:
     def ready(self) -> ReadyReport:
         """Wait for the `ready` report; the deadline counts from the launch."""
         report = self.report("ready", since_s=self._launched_s)
-        facts = ReadyReport.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
+        facts = ReadyReport.from_report(report | {"context_s": report["context_at_s"] - self._launched_s})
         self._audit(facts)
         self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
         return facts

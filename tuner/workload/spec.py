@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,16 @@ class WorkloadSpec:
         """Return the options of a workload of which nothing but its name, mode and framework is said."""
         return cls(words=(name,), mode=mode, framework=framework)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as plain data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
     @property
     def command_line(self) -> str:
-        """Return the words and options of a model as a shell takes them, without those that are as usual."""
+        """Return the words and options as a shell takes them, without those that are as usual."""
+        return self.with_options({})
+
+    def with_options(self, others: Mapping[str, Any]) -> str:
+        """Return the command line with other options beside its own; the words of a command come last.
+
+        What an option is given is text or a number, several of them, or True; one of None or False is left out.
+        """
         usual = WorkloadSpec()
         typed: dict[str, Any] = {
             "--framework": self.framework,
@@ -69,12 +72,17 @@ class WorkloadSpec:
             "--input-range": self.input_ranges,
             "--input": self.inputs,
             "--name": self.name,
+            "--metric-regex": self.metric_regex,
+            "--minimize": self.minimize,
+            "--rate": self.rate,
         }
-        arguments = list(self.words)
-        for option, value in typed.items():
-            for text in [value] if isinstance(value, str) else value or ():
-                arguments += [option, text]
-        return shlex.join(arguments)
+        options: list[str] = []
+        for option, value in {**typed, **others}.items():
+            several = value if isinstance(value, list | tuple) else [value]
+            for each in several:
+                options += [] if each is None or each is False else [option] if each is True else [option, str(each)]
+        is_command = self.metric_regex is not None or len(self.words) > 1
+        return shlex.join([*options, "--", *self.words] if is_command else [*self.words, *options])
 
     def reject_options(self, *options: str, kind: str) -> None:
         """Raise BadInputError for options that were given and mean nothing for a workload of that kind."""

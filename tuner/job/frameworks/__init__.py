@@ -14,7 +14,7 @@ has been measured is stored at once (`store`), and not again. What it comes to i
 
 from __future__ import annotations
 
-from tuner.job.events import FrameworksEvents
+from tuner.job.events import TaskEvents
 from tuner.job.frameworks.comparison import Comparison, prepare_comparison, recall
 from tuner.job.frameworks.finals import hold_finals
 from tuner.job.frameworks.preparation import check, check_tuned, make_ready, time_loading, tune
@@ -26,7 +26,7 @@ from tuner.result.frameworks import INTERRUPTED, FrameworksResult
 from tuner.study.storage import storage_errors
 
 
-def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> FrameworksResult:
+def compare_frameworks(request: FrameworksRequest, events: TaskEvents) -> FrameworksResult:
     """Measure what is not stored yet, as far as the time goes; return all there is.
 
     Raises BadInputError before anything is measured.

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks import registry
-from tuner.job.events import FrameworksEvents
+from tuner.job.events import TaskEvents
 from tuner.job.frameworks.candidate import (
     REFERENCE,
     Candidate,
@@ -33,6 +33,7 @@ from tuner.measure.agreement import spread
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.measure.measurement import Measurement
 from tuner.measure.objective import Objective
+from tuner.quantity import duration_text
 from tuner.result.frameworks import COMPLETE, AbsentResult, SettingKind
 from tuner.space.groups import parse_sizes
 from tuner.study.storage import check_storage
@@ -49,7 +50,7 @@ class Comparison:
     """What the stages share. The first of the prepared variants is the reference."""
 
     request: FrameworksRequest
-    events: FrameworksEvents
+    events: TaskEvents
     prepared: Sequence[PreparedVariant]
     absent: Sequence[AbsentResult]
     batch_size: int
@@ -79,7 +80,7 @@ class Comparison:
 
     def say(self, what: str) -> None:
         """Tell what begins."""
-        self.events.began(what, self.time.left_s())
+        self.events.progress(f"{what}; {duration_text(self.time.left_s())} left")
 
     def running(self) -> list[PreparedVariant]:
         """Return those that have not dropped out."""
@@ -155,7 +156,7 @@ class Comparison:
         )
 
 
-def prepare_comparison(request: FrameworksRequest, events: FrameworksEvents) -> Comparison:
+def prepare_comparison(request: FrameworksRequest, events: TaskEvents) -> Comparison:
     """Return a comparison of which nothing is measured yet; raises BadInputError."""
     batches = parse_sizes(request.batches)
     budget_s = parse_duration(request.time_budget)

@@ -16,6 +16,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.rates import failures, log_rates
 from tuner.measure.rounds import Contender, Round, Rounds, merged, replicates
+from tuner.quantity import ratio_text
 from tuner.stats.moderation import half_widths
 
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
@@ -64,9 +65,13 @@ def hold_finals(comparison: Comparison) -> None:
         rounds.append(merged(held, contenders[0], more))
         comparison.store.add_round(candidates, rounds[-1])
         data = comparison.data()
-        comparison.events.looked(data)
+        for candidate in data.candidates[1:]:
+            own = data.log_ratio(candidate.name, data.reference)
+            if own is not None and own.df > 0:
+                text = ratio_text(own.ratio, *own.interval())
+                comparison.events.notice(f"  {candidate.framework} {candidate.kind}: {text}")
     for name, reason in failures(rounds).items():
-        comparison.events.ended(name, reason)
+        comparison.events.notice(f"{name}: {reason}")
 
 
 def finals_share(comparison: Comparison, rounds: Sequence[Round], time_s: float) -> float:

@@ -41,7 +41,7 @@ def make_ready(comparison: Comparison) -> None:
                 raise
             each.failure = Failure(status=Status.FAILED, message=error.message, hint=error.hint or "")
             comparison.store.put_failure(each)
-            comparison.events.ended(each.name, error.message)
+            comparison.events.notice(f"{each.name}: {error.message}")
             continue
         assert isinstance(launcher, FreshLauncher)  # it is no command
         each.launcher = launcher
@@ -83,7 +83,7 @@ def tune(comparison: Comparison) -> None:
                 "give a longer --time-budget"
             )
             each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=failure, searched_s=None)
-            comparison.events.ended(each.name, failure)
+            comparison.events.notice(f"{each.name}: {failure}")
             continue
         comparison.say(f"{each.name}: searching for {search_s:.0f} s")
         ended = run_search(search_request(comparison, each, search_s))
@@ -91,12 +91,12 @@ def tune(comparison: Comparison) -> None:
             raise KeyboardInterrupt
         if ended.study is None:
             each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=ended.failure, searched_s=None)
-            comparison.events.ended(each.name, f"the search failed: {ended.failure}")
+            comparison.events.notice(f"{each.name}: the search failed: {ended.failure}")
             continue  # perhaps the next time
         each.tuned = tuned_of(ended.study, searched_s=search_s)
         each.starts.pop(SettingKind.TUNED, None)
         comparison.store.put_tuned(each, each.tuned)
-        comparison.events.ended(each.name, each.tuned.text)
+        comparison.events.notice(f"{each.name}: {each.tuned.text}")
 
 
 def _is_short(prepared: PreparedVariant, search_s: float) -> bool:
@@ -173,7 +173,7 @@ def _check(comparison: Comparison, candidate: Candidate) -> None:
     prepared.learn(candidate.kind, measurement)
     comparison.store.put_failure(prepared)
     if measurement.status is not Status.OK:
-        comparison.events.ended(candidate.text, measurement.message)
+        comparison.events.notice(f"{candidate.text}: {measurement.message}")
 
 
 def _reference_sample(comparison: Comparison) -> Sample | None:
@@ -245,7 +245,7 @@ def time_loading(comparison: Comparison) -> None:
                 loading.cold.append(_loading_s(contender))
                 loading.warm.append(_loading_s(contender))
         except TrialFailure as failure:
-            comparison.events.ended(each.name, failure.message)
+            comparison.events.notice(f"{each.name}: {failure.message}")
             continue
         comparison.store.put_loading(each, loading)
 

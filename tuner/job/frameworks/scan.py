@@ -25,6 +25,7 @@ from tuner.measure.measurement import MAX_ANCHOR_S, MAX_PASS_S, Measurement, Mea
 from tuner.measure.objective import Objective
 from tuner.measure.rates import log_rates
 from tuner.measure.rounds import Contender, Round
+from tuner.quantity import ratio_text
 from tuner.result.frameworks import OUT_OF_TIME, SettingKind
 from tuner.stats.estimate import paired
 from tuner.stats.tail import samples_needed
@@ -99,7 +100,7 @@ def _measure_group(
             retry.append([candidates[measurement.contender]])
         elif measurement.contender != reference.name or not is_known:
             comparison.put_measurement(candidates[measurement.contender], measurement)
-            comparison.events.measured(measurement)
+            _tell(comparison, measurement)
 
     lost = measure_together(
         reference.contender(batch_size),
@@ -134,7 +135,7 @@ def _measure_group(
     if comparison.measurement(reference, batch_size) is None:
         _fail(comparison, reference, batch_size, status, message)
     else:
-        comparison.events.ended(reference.text, f"it failed at batch size {batch_size}: {message}")
+        comparison.events.notice(f"{reference.text}: it failed at batch size {batch_size}: {message}")
     retry.clear()
     stored = comparison.store.measurement(reference, batch_size)
     return stored is not None and (stored.status is not Status.OK or not unfinished)
@@ -143,7 +144,17 @@ def _measure_group(
 def _fail(comparison: Comparison, candidate: Candidate, batch_size: int, status: Status, message: str) -> None:
     measurement = Measurement(contender=candidate.name, batch_size=batch_size, status=status, message=message)
     comparison.put_measurement(candidate, measurement)
-    comparison.events.measured(measurement)
+    _tell(comparison, measurement)
+
+
+def _tell(comparison: Comparison, measurement: Measurement) -> None:
+    """Tell what came of a measurement."""
+    anchor, own = measurement.paired_batch_size, measurement.estimate()
+    if measurement.status is not Status.OK:
+        comparison.events.notice(f"  {measurement.contender}: {measurement.status}: {measurement.message}")
+    elif own is not None:
+        of = "" if anchor is None else f" of its rate at batch size {anchor}"
+        comparison.events.notice(f"  {measurement.contender}: {ratio_text(own.ratio, *own.interval())}{of}")
 
 
 def answering(comparison: Comparison, rounds: Sequence[Round]) -> list[Candidate]:

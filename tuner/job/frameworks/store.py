@@ -7,11 +7,11 @@ reference, as all figures are relative to that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import optuna
-from msgspec import convert, to_builtins
+from msgspec import convert
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
@@ -20,11 +20,13 @@ from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Round
+from tuner.plain import to_plain
 from tuner.result.frameworks import INTERRUPTED, SettingKind, TunedResult
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 from tuner.workload.feed import InputFacts
 
+T = TypeVar("T")
 SCHEMA = 2
 
 
@@ -39,11 +41,11 @@ class CheckedStart:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CheckedStart:
         """Return a stored one."""
-        return cls(measurement=Measurement.from_dict(data["cell"]), start_s=data["start_s"], sample=data["sample"])
+        return cls(measurement=convert(data["cell"], Measurement), start_s=data["start_s"], sample=data["sample"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"cell": self.measurement.to_dict(), "start_s": self.start_s, "sample": self.sample}
+        """Return it by the names that it is stored under."""
+        return {"cell": self.measurement, "start_s": self.start_s, "sample": self.sample}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,46 +103,43 @@ class Store:
 
     def checked(self, candidate: Candidate) -> CheckedStart | None:
         """Return the first start of a setting; None where it is not stored."""
-        stored = self._get("check", *self._start_key(candidate))
+        stored = self._get(dict[str, Any], "check", *self._start_key(candidate))
         return None if stored is None else CheckedStart.from_dict(stored)
 
     def put_checked(self, candidate: Candidate, start: CheckedStart) -> None:
         """Store the first start of a setting."""
-        self._put(start.to_dict(), "check", *self._start_key(candidate))
+        self._put(start, "check", *self._start_key(candidate))
 
     def tuned(self, prepared: PreparedVariant) -> TunedResult | None:
         """Return what the search in a variant came to."""
-        stored = self._get("tuned", prepared.key)
+        stored = self._get(dict[str, Any], "tuned", prepared.key)
         return None if stored is None else TunedResult(**({"searched_s": None} | stored))
 
     def put_tuned(self, prepared: PreparedVariant, tuned: TunedResult) -> None:
         """Store what the search in a variant came to."""
-        self._put(to_builtins(tuned), "tuned", prepared.key)
+        self._put(tuned, "tuned", prepared.key)
 
     def rounds(self, of: Sequence[Candidate]) -> list[Round]:
         """Return the rounds of finals in which any of these but the reference took part, with what it told of these."""
         names = {self._key_of([candidate]): candidate.name for candidate in of}
-        told = [_renamed(each, names) for each in self._get("rounds", self._reference.key) or ()]
+        told = [_renamed(each, names) for each in self._rounds]
         reference = of[0].name
-        return [Round.from_dict(each) for each in told if {*each["slices"], *each["failures"]} - {reference}]
+        return [convert(each, Round) for each in told if {*each["slices"], *each["failures"]} - {reference}]
 
     def add_round(self, of: Sequence[Candidate], held: Round) -> None:
         """Store a round of the finals, in which some of these took part."""
         keys = {candidate.name: self._key_of([candidate]) for candidate in of}
-        before = self._get("rounds", self._reference.key) or []
-        self._put([*before, _renamed(held.to_dict(), keys)], "rounds", self._reference.key)
+        self._put([*self._rounds, _renamed(to_plain(held), keys)], "rounds", self._reference.key)
 
     @property
     def ended(self) -> str | None:
         """Return how the last run ended; None where that is not known."""
-        ended: str | None = self._get("ended")
-        return ended
+        return self._get(str, "ended")
 
     @property
     def conditions(self) -> Conditions | None:
         """Return what else the machine did during the last run; None where that is not known."""
-        stored = self._get("conditions")
-        return None if stored is None else convert(stored, Conditions)
+        return self._get(Conditions, "conditions")
 
     def put_begin(self) -> None:
         """Store that a run has begun: until it ends, it counts as interrupted."""
@@ -149,46 +148,42 @@ class Store:
     def put_end(self, ended: str, conditions: Conditions) -> None:
         """Store how a run ended, and what else the machine did meanwhile."""
         self._put(ended, "ended")
-        self._put(conditions.to_dict(), "conditions")
+        self._put(conditions, "conditions")
 
     @property
     def inputs(self) -> tuple[InputFacts, ...]:
         """Return what the model was fed with; none where that is not stored."""
-        return convert(self._get("inputs") or (), tuple[InputFacts, ...])
+        return self._get(tuple[InputFacts, ...], "inputs") or ()
 
     @property
     def outputs(self) -> dict[str, dict[str, list[int]]]:
         """Return the shapes of the reference's outputs by name, by batch size; empty where they are not stored."""
-        return self._get("outputs") or {}
+        return self._get(dict[str, dict[str, list[int]]], "outputs") or {}
 
     def put_seen(self, job: Job) -> None:
         """Store what the model was fed with, and the shapes of its outputs."""
-        self._put(to_builtins(job.inputs), "inputs")
+        self._put(job.inputs, "inputs")
         self._put({**self.outputs, **job.seen_outputs}, "outputs")
 
     def failure(self, prepared: PreparedVariant) -> Failure | None:
         """Return why a variant took no part in the last run; None where it did."""
-        stored = self._get("failure", prepared.key)
-        return None if stored is None else convert(stored, Failure)
+        return self._get(Failure, "failure", prepared.key)
 
     def put_failure(self, prepared: PreparedVariant) -> None:
         """Store why a variant took no part, or that it did. The next run tries again."""
-        failure = prepared.failure
-        self._put(None if failure is None else asdict(failure), "failure", prepared.key)
+        self._put(prepared.failure, "failure", prepared.key)
 
     def loading(self, prepared: PreparedVariant) -> Loading | None:
         """Return how long starts of a variant took."""
-        stored = self._get("loading", prepared.key)
-        return None if stored is None else Loading(**stored)
+        return self._get(Loading, "loading", prepared.key)
 
     def put_loading(self, prepared: PreparedVariant, loading: Loading) -> None:
         """Store how long starts of a variant took."""
-        self._put({"cold": loading.cold, "warm": loading.warm}, "loading", prepared.key)
+        self._put(loading, "loading", prepared.key)
 
     def measurement(self, candidate: Candidate, batch_size: int) -> Measurement | None:
         """Return what was measured of a setting at a batch size."""
-        stored = self._get("cell", self._key_of([candidate]), batch_size)
-        return None if stored is None else Measurement.from_dict(stored)
+        return self._get(Measurement, "cell", self._key_of([candidate]), batch_size)
 
     @property
     def batch_sizes(self) -> set[int]:
@@ -197,7 +192,7 @@ class Store:
 
     def put_measurement(self, candidate: Candidate, measurement: Measurement) -> None:
         """Store what was measured of a setting at a batch size."""
-        self._put(measurement.to_dict(), "cell", self._key_of([candidate]), measurement.batch_size)
+        self._put(measurement, "cell", self._key_of([candidate]), measurement.batch_size)
 
     def _start_key(self, candidate: Candidate) -> list[str]:
         own = [] if candidate.kind is SettingKind.DEFAULT else [self._key_of([candidate])]
@@ -207,13 +202,20 @@ class Store:
         settings = [[each.prepared.key, each.prepared.settings()[each.kind].to_dict()] for each in of]
         return digest([self._reference.key, *settings])
 
-    def _get(self, *key: object) -> Any:
-        return self._attributes.get("/".join(map(str, key)))
+    @property
+    def _rounds(self) -> list[dict[str, Any]]:
+        """Return all rounds of finals as they are stored."""
+        return self._get(list[dict[str, Any]], "rounds", self._reference.key) or []
+
+    def _get(self, kind: type[T], *key: object) -> T | None:
+        """Return what is stored under a key as a value of that type; None where there is nothing."""
+        data = self._attributes.get("/".join(map(str, key)))
+        return None if data is None else convert(data, kind)
 
     def _put(self, value: object, *key: object) -> None:
-        name = "/".join(map(str, key))
-        self._record.put(name, value)
-        self._attributes[name] = value
+        name, data = "/".join(map(str, key)), to_plain(value)
+        self._record.put(name, data)
+        self._attributes[name] = data
 
 
 def _renamed(round_: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
