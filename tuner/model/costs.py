@@ -7,12 +7,15 @@ Notation, for operator i
                 hold, f = max(0, 1 − L / B_i(b)), it comes from memory, the rest from the cache, g times as fast
     μ_i         how much of that is seen, at most 1; the operator before may have left its output nearer
     R_i(b)      all else, R_i(b) = o_i + γ_i b: arithmetic, code, the call itself
-    σ_i         the share of R_i that is not divided among threads
+    σ_i         the share of R_i that two threads do not divide
+    ψ(n)        what is left of that with n threads: (1 − η) + η (1 + log2 n) / n. The first part is serial; of the other,
+                threads lose as much with every doubling of their number: uneven shares, caches, clocks
     n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
-    r           what it costs to wake threads and to wait for the last of them: they are woken one by the other; of a
-                team's, only those on other CPUs
+    r           what a hop to another thread costs. An operator that is divided takes h(n) = 2 + log2(n) in a row: to the
+                first of its threads, from these to the others, which are woken one by the other, and back to the one
+                that waits; of a team's, only those on other CPUs count
 
-    T_i(n, b) = R_i(b) (σ_i + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r log2(n_i)
+    T_i(n, b) = R_i(b) (σ_i ψ(n_i) + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r h(n_i)
 
 All of that is of one run; an operator of a loop runs several times in a step, and its times are added up.
 
@@ -38,6 +41,7 @@ from tuner.stats.estimate import Array
 _LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
 _CALM_S = 0.5e-3  # an operator of which half of what is measured of σ is believed, and half of its type
 _PRIOR_SHARE, _PRIOR_S = 0.1, 0.2e-3  # σ of a type of which nothing is known, and how much that counts
+_SERIAL = 0.85  # of σ: an operator that two threads do not divide at all is not divided by more
 _SHORT_S = 10e-6  # times below this are as noisy as this
 
 
@@ -76,10 +80,12 @@ class Costs:
         rest_s, n_bytes = self.rest_s(batch_size), self.n_bytes(batch_size)
         missed_share = missed(n_bytes, hardware)
         threads = self._threads(n, rest_s, n_bytes, missed_share, hardware)
-        parallel_s = rest_s * (1 - self.serial) / threads
+        eta = np.where(self.serial > _SERIAL, 0.0, self.terms.eta)
+        parallel_s = rest_s * (1 - self.serial + self.serial * eta * (1 + np.log2(threads))) / threads
         cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware, self.terms)
         memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware, self.terms)
-        serial_s = rest_s * self.serial + hardware.waking * (self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1))
+        waking_s = self.fork_s * hops(threads) + self.asleep_s * (threads > 1)
+        serial_s = rest_s * self.serial * (1 - eta) + hardware.waking * waking_s
         # Threads beyond those that fill the memory wait for it.
         moving = np.minimum(threads, hardware.most_bytes_s / hardware.one_bytes_s)
         return Operating(
@@ -174,7 +180,7 @@ def costs_of(
     shape = (len(sizes), len(operators))
     one_s, n_bytes = np.full(shape, np.nan), np.full(shape, np.nan)
     for row, size in enumerate(sizes):
-        scale = own_scale(profiles[size], 1, dispatch_s)  # one core at work loses nothing
+        scale = own_scale(profiles[size], 1, dispatch_s)
         for operator in profiles[size].operators:
             if (column := index.get(operator.name)) is not None:
                 one_s[row, column] = operator.times_s[1] * scale / operator.runs
@@ -263,8 +269,8 @@ class _Residuals:
     time_s: Array
     one_s: Array
     left_s: Array
-    serial_s: Array
-    forks: Array
+    undivided_s: Array
+    hops: Array
 
     @property
     def gain(self) -> Array:
@@ -295,12 +301,13 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
     for size, each in profiles.items():
         rest_s = costs.runs * costs.rest_s(size)
         one_s = costs.time_s(1, size, hardware).time_s
+        own_one = own_scale(each, 1, dispatch_s)
         for n in sorted({n for operator in each.operators for n in operator.times_s if n > 1}):
             # What second threads of cores and a quota do is not the operator's: it is simulated.
             if not _have_cores(n, hardware):
                 continue
             threads = costs.threads(n, size, hardware)
-            scale = own_scale(each, n, dispatch_s) / hardware.slower(n)
+            scale = own_scale(each, n, dispatch_s)
             divided_s = costs.time_s(n, size, hardware).time_s
             for operator in each.operators:
                 i = index.get(operator.name)
@@ -308,9 +315,12 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
                 if i is None or time_s <= 0 or threads[i] <= 1:
                     continue
                 operators.append(i)
-                serial_s = float(rest_s[i] * (1 - 1 / threads[i]))
-                forks = float(costs.runs[i] * np.log2(threads[i]))
-                rows.append((float(threads[i]), time_s, float(one_s[i]), time_s - float(divided_s[i]), serial_s, forks))
+                # Beside what one thread took at this very batch size: times are no lines of it.
+                off = operator.times_s[1] * own_one / float(one_s[i]) if one_s[i] > 0 else 1.0
+                undivided_s = off * float(rest_s[i] * (still_serial(threads[i], costs.terms.eta) - 1 / threads[i]))
+                n_hops = float(costs.runs[i] * hops(threads[i]))
+                left_s = time_s - off * float(divided_s[i])
+                rows.append((float(threads[i]), time_s, off * float(one_s[i]), left_s, undivided_s, n_hops))
     columns = np.array(rows).reshape(-1, 6).T
     return _Residuals(
         operator=np.array(operators, dtype=np.intp),
@@ -318,8 +328,8 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
         time_s=columns[1],
         one_s=columns[2],
         left_s=columns[3],
-        serial_s=columns[4],
-        forks=columns[5],
+        undivided_s=columns[4],
+        hops=columns[5],
     )
 
 
@@ -330,20 +340,30 @@ def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) 
         return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s)
     of_type = types[residuals.operator]
     a = np.zeros((len(of_type) + n_types, n_types + 1))
-    a[np.arange(len(of_type)), of_type] = residuals.serial_s
-    a[: len(of_type), -1] = residuals.forks
+    a[np.arange(len(of_type)), of_type] = residuals.undivided_s
+    a[: len(of_type), -1] = residuals.hops
     y = np.concatenate([residuals.left_s, np.full(n_types, _PRIOR_SHARE * _PRIOR_S)])
     a[np.arange(len(of_type), len(y)), np.arange(n_types)] = _PRIOR_S  # the prior, as if a time had been measured
     weight = np.concatenate([residuals.weight, np.full(n_types, 1 / np.sqrt(_PRIOR_S))])
     coefficients, _ = nnls(a * weight[:, None], y * weight)
     expected, fork_s = np.clip(coefficients[:-1], 0.0, 1.0)[types], float(coefficients[-1])
-    left_s = residuals.left_s - fork_s * residuals.forks
+    left_s = residuals.left_s - fork_s * residuals.hops
     # Each time of an operator counts as in the fit above; with two threads once, if they halved it.
     counts = residuals.gain / 2
     undivided = np.bincount(residuals.operator, counts * left_s, n)
-    divisible = np.bincount(residuals.operator, counts * residuals.serial_s, n)
+    divisible = np.bincount(residuals.operator, counts * residuals.undivided_s, n)
     serial = np.clip((undivided + _CALM_S * expected) / (divisible + _CALM_S), 0.0, 1.0)
     return replace(costs, serial=serial, fork_s=fork_s)
+
+
+def still_serial(threads: Array | float, eta: Array | float) -> Array:
+    """Return ψ(n), what is left with n threads of the part that two do not divide."""
+    return np.asarray((1 - eta) + eta * (1 + np.log2(threads)) / threads)
+
+
+def hops(threads: Array | float) -> Array:
+    """Return h(n), how many hops from thread to thread an operator with n threads takes in a row."""
+    return np.where(np.asarray(threads) > 1, 2 + np.log2(np.maximum(threads, 1.0)), 0.0)
 
 
 def _numbers(words: Sequence[str]) -> NDArray[np.intp]:

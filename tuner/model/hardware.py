@@ -36,8 +36,13 @@ class Terms:
     grain_s: float = 33e-6
     """So much work (s) Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
     TensorCostModel.h), at 3 GHz."""
+    eta: float = 0.25
+    """η of what two threads do not divide, a compromise: of operators of BERT-tiny on 16 virtual cores
+    (results/predictions/cores) that two threads leave 0.6, 0.7 and 0.8 of the time, 0.17, 0.26 and 0.42 are left with
+    16, which is an η of 0.5 and more; steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
     fork_s: float = 10e-6
-    """What it costs to wake another thread (s), where that was not measured: a guess."""
+    """r where it was not measured (s): about what profiles show on two virtual AMD cores (12 to 14 µs) and on 16 virtual
+    Intel cores (8.5 µs)."""
     wake_s: float = 35e-6
     """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
     on the virtual machine of results/predictions (34 to 42 µs)."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
-from tuner.model.costs import Costs, Operating, costs_of
+from tuner.model.costs import Costs, Operating, costs_of, hops
 from tuner.model.executor import Pools, Simulated, simulate
 from tuner.model.hardware import TERMS, Hardware, Terms
 from tuner.model.profile import Operator, Profile
@@ -34,6 +34,11 @@ class Calibration:
     batch_sizes: tuple[int, ...]
     threads: tuple[tuple[int, ...], ...]
     log_ratios: tuple[tuple[float, ...], ...]
+
+    @property
+    def most_threads(self) -> int:
+        """Return the most threads that were measured."""
+        return max(counts[-1] for counts in self.threads)
 
     def ratio(self, threads: float, batch_size: float) -> float:
         """Return λ(n, b)."""
@@ -120,7 +125,7 @@ class Predictor:
         """
         assert pools.team is not None
         apart = min(pools.team, hardware.cpus)
-        fork_s = self.costs.fork_s * math.log2(apart) / max(1.0, math.log2(pools.team))
+        fork_s = self.costs.fork_s * float(hops(apart) / max(1.0, hops(pools.team)))
         if pools.blocktime_s > 0:
             team = replace(self.costs, fork_s=fork_s).time_s(pools.team, batch_size, hardware)
             return replace(team, busy_s=team.time_s * pools.team, serial_s=np.zeros_like(team.time_s))
@@ -135,6 +140,7 @@ class Predictor:
         at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
         ratio = whole.slower(configuration.instances * max(at_once, simulated.mean_running))
         if self.calibration is not None:
+            ratio /= whole.slower(min(at_once, self.calibration.most_threads))
             ratio *= max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
         return n_items / (simulated.makespan_s * ratio)
 
@@ -185,7 +191,7 @@ def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware
         counts.append(tuple(each.threads for each in traced))
         values.append(
             tuple(
-                math.log(each.step_s / hardware.slower(each.threads) / step_s(each.threads, size)) for each in traced
+                math.log(each.step_s / step_s(each.threads, size)) for each in traced
             )
         )
     return Calibration(batch_sizes=sizes, threads=tuple(counts), log_ratios=tuple(values))
