@@ -1,4 +1,4 @@
-"""Draw docs/gains.svg from the README's table of what to expect.
+"""Draw docs/gains.svg from the tables of what to expect: 16 cores in the README, two cores in docs/benchmarks.md.
 
 python docs/gains.py
 """
@@ -14,29 +14,40 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
-ROW = re.compile(
-    r"^\| (?P<model>[\w-]+) \| .* \| (?P<default>[\d.]+× \[.*?\]) \| (?P<intel>[\d.]+× \[.*?\]) \|$", re.MULTILINE
-)
-COLOURS = {"default": "#20759e", "intel": "#b34700"}
-TITLES = {"default": "over TensorFlow's defaults", "intel": "over Intel's settings"}
+RATIO = r"[\d.]+× \[[\d., ]+\]"
+ON_16 = re.compile(rf"^\| (?P<model>[\w& -]+), [\d,]+ \| (?P<ratio>{RATIO}) \| .* → ", re.MULTILINE)
+ON_2 = re.compile(rf"^\| (?P<model>[\w-]+) \| .* \| (?P<ratio>{RATIO}) \| {RATIO} \|$", re.MULTILINE)
+PANELS = {
+    "16 cores: one process per core": ("README.md", ON_16),
+    "2 cores: what a search found": ("docs/benchmarks.md", ON_2),
+}
+COLOUR = "#20759e"
+
+
+def rows(title: str) -> list[tuple[str, float, float, float]]:
+    """Return the models of a panel, each with its ratio to the default and the ends of the interval."""
+    page, row = PANELS[title]
+    found = row.finditer((ROOT / page).read_text())
+    numbers = [(each["model"], *map(float, re.findall(r"\d+\.\d+", each["ratio"]))) for each in found]
+    return sorted(numbers, key=lambda each: -each[1])  # type: ignore[return-value]
 
 
 def picture() -> str:
-    """Return the chart as SVG: a point and its interval for each model and each of the two."""
-    rows = list(ROW.finditer((ROOT / "README.md").read_text()))
-    figure = Figure(figsize=(7.5, 0.5 + 0.55 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    for shift, against in ((-0.14, "default"), (0.14, "intel")):
-        for i, row in enumerate(rows):
-            ratio, low, high = (float(text) for text in re.findall(r"\d+\.\d+", row[against]))
-            axes.plot([low, high], [i + shift] * 2, color=COLOURS[against], linewidth=2)
-            axes.plot(ratio, i + shift, "o", color=COLOURS[against], label=TITLES[against] if i == 0 else None)
-    axes.axvspan(0.98, 1.02, color="#8883", linewidth=0)
-    axes.set(yticks=range(len(rows)), yticklabels=[row["model"] for row in rows], xlim=(0.9, None))
-    axes.set_xlabel("times as fast, with 95 % intervals; in the band a difference counts as none")
-    axes.invert_yaxis()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right")
+    """Return the chart as SVG: a point and its interval for each model, on a log scale."""
+    figure = Figure(figsize=(8.5, 2.9), layout="constrained")
+    for axes, title in zip(figure.subplots(1, 2, sharex=True), PANELS, strict=True):
+        panel = rows(title)
+        for i, (_, ratio, low, high) in enumerate(panel):
+            axes.plot([low, high], [i, i], color=COLOUR, linewidth=2)
+            axes.plot(ratio, i, "o", color=COLOUR)
+            axes.annotate(f"{ratio:g}×", (ratio, i), textcoords="offset points", xytext=(0, 6), ha="center", size=8)
+        axes.axvline(1.0, color="#888", linewidth=1)
+        axes.set(title=title, yticks=range(len(panel)), yticklabels=[each[0] for each in panel])
+        axes.set(xscale="log", xlim=(0.9, 14), xticks=[1, 2, 4, 8], xticklabels=["1", "2", "4", "8"])
+        axes.minorticks_off()
+        axes.set_ylim(len(panel) - 0.5, -0.8)
+        axes.set_xlabel("times the speed of TensorFlow's defaults")
+        axes.spines[["top", "right"]].set_visible(False)
     text = io.StringIO()
     with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):  # the same table gives the same text
         FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
