@@ -74,7 +74,8 @@ class Recorded:
         values = setting.to_dict()
         wanted = (int(values["inter_op"]), int(values["intra_op"]), setting.batch_size)
         near = tuple(
-            min(self._values(i), key=lambda value, i=i: abs(value - wanted[i])) for i in range(3)  # type: ignore[misc]
+            min(self._values(i), key=lambda value, i=i: abs(value - wanted[i]))
+            for i in range(3)  # type: ignore[misc]
         )
         return self.rates[near]  # type: ignore[index]
 

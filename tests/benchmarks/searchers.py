@@ -29,7 +29,7 @@ from optuna.trial import TrialState, create_trial
 from scipy.optimize import minimize
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
+from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.space.setting import Setting, distinct

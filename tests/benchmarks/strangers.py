@@ -11,6 +11,7 @@ A step is one operator here, as no other is known.
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 import math
@@ -26,6 +27,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from tests.benchmarks import predictions
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.predictions import predictor
 from tests.benchmarks.quick import CORES16, ON_16, measured16
@@ -33,15 +35,16 @@ from tuner.machine.host import Machine
 from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
 from tuner.model.executor import Pools
 from tuner.model.hardware import TERMS, Hardware, hardware_of
-from tuner.model.prediction import rate_of
+from tuner.model.prediction import SD, T90, rate_of, ratio_sd
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.model.profile import Bound, Operator, Profile, Roof, Traced, fit
 from tuner.space.groups import INSTANCES
-from tuner.space.setting import Setting
 
 KNOWN_THREADS = (1, 2, 4)
 RANK, ERROR, NEAR = 0.95, 0.12, 0.05
 """Of Packrat's curves: rank correlation, median error, how far the predicted best may be below the best."""
+COVERED = 0.88
+"""Of 90 %, with what a few hundred ratios, which are not independent, scatter by."""
 RATIO_ERROR, WORST_ERROR = 0.10, 0.20
 """Of ratios on 16 cores: the median, and of several processes the worst."""
 
@@ -56,7 +59,7 @@ def on_16_cores() -> Iterator[Figure]:
     """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose."""
     machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
     errors: dict[str, list[float]] = {"one process": [], "several processes": []}
-    losses = []
+    losses, scores = [], []
     for name in ON_16:
         levels = measured16(name)
         default = next(iter(levels))
@@ -67,6 +70,7 @@ def on_16_cores() -> Iterator[Figure]:
             if each != default:
                 kind = "several processes" if INSTANCES in each.to_dict() else "one process"
                 errors[kind].append(math.log(rates[each] / rates[default]) - (level - levels[default]))
+                scores.append(errors[kind][-1] / ratio_sd(own, each, default, machine))
         best = max(rates, key=rates.__getitem__)
         losses.append((1 - math.exp(levels[best] - max(levels.values())), name))
     for kind, of_kind in errors.items():
@@ -78,6 +82,7 @@ def on_16_cores() -> Iterator[Figure]:
             f"at most {100 * RATIO_ERROR:.0f} %" + ("" if math.isinf(worst) else f", {100 * worst:.0f} %"),
             bool(np.median(sizes) <= RATIO_ERROR and sizes.max() <= worst),
         )
+    yield _coverage("16 cores", scores)
     loss, name = max(losses)
     yield Figure(
         f"16 cores: the predicted best setting is below the best measured by, at most ({name})",
@@ -85,6 +90,31 @@ def on_16_cores() -> Iterator[Figure]:
         f"at most {100 * NEAR:.0f} %",
         loss <= NEAR,
     )
+
+
+def on_2_cores() -> Iterator[Figure]:
+    """Yield how many of the grids' ratios to the default the predicted intervals hold."""
+    scores = []
+    for name in predictions.measured_names():
+        own = predictor(name)[0]
+        for measured, rates in predictions.beside(name):
+            settings = [each.setting for each in measured]
+            logs = np.log(rates) - np.log([each.items_per_s for each in measured])
+            default = max(settings, key=lambda each: (each["inter_op"], each["intra_op"]))
+            at_default = logs[settings.index(default)]
+            machine = measured[0].machine
+            scores += [
+                float(log - at_default) / ratio_sd(own, each, default, machine)
+                for log, each in zip(logs, settings, strict=True)
+                if each != default
+            ]
+    yield _coverage("2 cores, grids of results/predictions", scores)
+
+
+def _coverage(what: str, scores: Sequence[float]) -> Figure:
+    inside = float(np.mean(np.abs(scores) <= T90))
+    text = f"{100 * inside:.0f} % of {len(scores)}"
+    return Figure(f"{what}: measured ratios inside their predicted 90 % intervals", text, "90 %", inside >= COVERED)
 
 
 # ---- Packrat --------------------------------------------------------------------------------------------------------
@@ -190,7 +220,7 @@ def predicted(own: Predictor, hardware: Hardware, threads: int, batch_size: int,
 
 
 def busy_losses(folder: Path) -> dict[int, float]:
-    """Return what all cores at work lose, by how many there are: measured on 16, where it is one row, else the prior."""
+    """Return what all cores at work lose, by how many there are: one row of those on 16, the prior for 18."""
     text = lzma.decompress((folder / "packrat_resnet50_interference_c6420.csv.xz").read_bytes()).decode()
     ms = pd.read_csv(StringIO(text), comment="#").set_index("case").latency_ms
     loss = float(ms["16 thin instances at once"] / ms["thin(1) alone t=1 b=16"]) - 1
@@ -200,7 +230,7 @@ def busy_losses(folder: Path) -> dict[int, float]:
 def of_packrat(folder: Path) -> Iterator[Figure]:
     """Yield how right the model is on each of Packrat's curves, and what its choice of instances would lose."""
     curves = curves_of(folder)
-    losses = busy_losses(folder)
+    losses, scores = busy_losses(folder), []
     for own in curves:
         model, hardware = predictor_from(own, losses[own.cores])
         held = own.held
@@ -210,12 +240,19 @@ def of_packrat(folder: Path) -> Iterator[Figure]:
         errors = guess / truth - 1
         error = float(np.median(np.abs(errors)))
         most = np.array([n == own.cores for n, _ in held])
+        at_most = {size: i for i, (n, size) in enumerate(held) if n == own.cores}
+        scores += [
+            (math.log(guess[i] / truth[i]) - math.log(guess[j] / truth[j])) / _sd(own.cores / n)
+            for i, (n, size) in enumerate(held)
+            if n != own.cores and (j := at_most.get(size)) is not None
+        ]
         yield Figure(
             f"{own.name}: rank correlation, median error over {len(held)} held rows; mean error with all cores",
             f"{rank:.2f}, {100 * error:.0f} %; {100 * errors[most].mean():+.0f} %",
             f"at least {RANK}, at most {100 * ERROR:.0f} %",
             rank >= RANK and error <= ERROR,
         )
+    yield _coverage("Packrat, ratios to all cores", scores)
     for name, groups in groups_of(folder).items():
         own = next(each for each in curves if each.name == f"{name}, 16 cores")
         model, hardware = predictor_from(own, losses[own.cores])
@@ -238,8 +275,13 @@ def of_packrat(folder: Path) -> Iterator[Figure]:
         )
 
 
+def _sd(times_as_many: float) -> float:
+    """Return the standard deviation of a ratio to a setting of so many times as many threads."""
+    return SD * math.hypot(1.0, math.log2(times_as_many))
+
+
 if __name__ == "__main__":
-    for figure in on_16_cores():
+    for figure in itertools.chain(on_2_cores(), on_16_cores()):
         print(figure.row())
     for path in sys.argv[1:]:
         for figure in of_packrat(Path(path)):

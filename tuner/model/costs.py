@@ -8,12 +8,12 @@ Notation, for operator i
     μ_i         how much of that is seen, at most 1; the operator before may have left its output nearer
     R_i(b)      all else, R_i(b) = o_i + γ_i b: arithmetic, code, the call itself
     σ_i         the share of R_i that two threads do not divide
-    ψ(n)        what is left of that with n threads: (1 − η) + η (1 + log2 n) / n. The first part is serial; of the other,
-                threads lose as much with every doubling of their number: uneven shares, caches, clocks
+    ψ(n)        what is left of that with n threads: (1 − η) + η (1 + log2 n) / n. The first part is serial; of the
+                other, threads lose as much with every doubling of their number: uneven shares, caches, clocks
     n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
-    r           what a hop to another thread costs. An operator that is divided takes h(n) = 2 + log2(n) in a row: to the
-                first of its threads, from these to the others, which are woken one by the other, and back to the one
-                that waits; of a team's, only those on other CPUs count
+    r           what a hop to another thread costs. An operator that is divided takes h(n) = 2 + log2(n) in a row: to
+                the first of its threads, from these to the others, which are woken one by the other, and back to the
+                one that waits; of a team's, only those on other CPUs count
 
     T_i(n, b) = R_i(b) (σ_i ψ(n_i) + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r h(n_i)
 

@@ -37,12 +37,12 @@ class Terms:
     """So much work (s) Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
     TensorCostModel.h), at 3 GHz."""
     eta: float = 0.25
-    """η of what two threads do not divide, a compromise: of operators of BERT-tiny on 16 virtual cores
-    (results/predictions/cores) that two threads leave 0.6, 0.7 and 0.8 of the time, 0.17, 0.26 and 0.42 are left with
-    16, which is an η of 0.5 and more; steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
+    """η (`tuner.model.costs`), a compromise. Operators of BERT-tiny on 16 virtual cores (results/predictions/cores) that
+    take 0.6, 0.7 and 0.8 of the time with two threads take 0.17, 0.26 and 0.42 with 16: that is an η of 0.5 and more.
+    Steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
     fork_s: float = 10e-6
-    """r where it was not measured (s): about what profiles show on two virtual AMD cores (12 to 14 µs) and on 16 virtual
-    Intel cores (8.5 µs)."""
+    """r where it was not measured (s): about what profiles show on two virtual AMD cores (12 to 14 µs) and on 16
+    virtual Intel cores (8.5 µs)."""
     wake_s: float = 35e-6
     """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
     on the virtual machine of results/predictions (34 to 42 µs)."""
@@ -65,7 +65,7 @@ class Terms:
     cache_gain: float = 4.0
     """A cache moves so many times the bytes of memory: a guess."""
     busy_loss: float = 0.18
-    """ℓ of a machine of which it was not measured: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz where all cores run
+    """ℓ of a machine of which it was not measured: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz if all cores run
     SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses is modelled apart."""
     socket_bandwidth: float = 8.0
     """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""

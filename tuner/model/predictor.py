@@ -35,11 +35,6 @@ class Calibration:
     threads: tuple[tuple[int, ...], ...]
     log_ratios: tuple[tuple[float, ...], ...]
 
-    @property
-    def most_threads(self) -> int:
-        """Return the most threads that were measured."""
-        return max(counts[-1] for counts in self.threads)
-
     def ratio(self, threads: float, batch_size: float) -> float:
         """Return λ(n, b)."""
         at_sizes = [
@@ -65,6 +60,11 @@ class Predictor:
     _simulated: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
     _never_full: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
     """Those in which a slot was always free, by all but the number of slots: with more slots they are the same."""
+
+    @property
+    def most_threads(self) -> int:
+        """Return the most threads of an operator that were profiled."""
+        return 1 if self.calibration is None else max(counts[-1] for counts in self.calibration.threads)
 
     def tasks(self, batch_size: int) -> Tasks:
         """Return the tasks of a step: what is worth another thread in a large batch may not be in a small one.
@@ -140,7 +140,7 @@ class Predictor:
         at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
         ratio = whole.slower(configuration.instances * max(at_once, simulated.mean_running))
         if self.calibration is not None:
-            ratio /= whole.slower(min(at_once, self.calibration.most_threads))
+            ratio /= whole.slower(min(at_once, self.most_threads))
             ratio *= max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
         return n_items / (simulated.makespan_s * ratio)
 
@@ -189,11 +189,7 @@ def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware
     for size in sizes:
         traced = profiles[size].traced
         counts.append(tuple(each.threads for each in traced))
-        values.append(
-            tuple(
-                math.log(each.step_s / step_s(each.threads, size)) for each in traced
-            )
-        )
+        values.append(tuple(math.log(each.step_s / step_s(each.threads, size)) for each in traced))
     return Calibration(batch_sizes=sizes, threads=tuple(counts), log_ratios=tuple(values))
 
 
