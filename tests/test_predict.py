@@ -20,9 +20,8 @@ import pytest
 from tests.command_line import tftune_here
 from tests.conftest import ROOT, Call
 from tests.frameworks import FRAMEWORK, MADE_MACHINE, STOCK, read_space, resolve, subject
-from tests.test_coresets import hybrid
 from tests.towers import BYTES_S, TOWERS, traced
-from tests.trees import make_machine, write
+from tests.trees import make_hybrid, make_machine, write
 from tuner.errors import BadInputError
 from tuner.job import capture as capture_module
 from tuner.job import predict as predict_module
@@ -375,7 +374,7 @@ def test_a_document_that_is_no_capture_is_called_by_its_name(
         file.write_bytes(msgspec.json.encode(document))
         with pytest.raises(BadInputError, match=reason) as caught:
             read_capture(file)
-        assert len(str(caught.value)) < 250
+        assert len(caught.value.message) < len(str(file)) + 100
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 9}', "\x00", "[" * 100_000, '{"machine": 1}'])
@@ -489,7 +488,7 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         ("{}", "describes no machine"),
         ("[]", "describes no machine"),
         ("no", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "describes no machine"),
     ):
         document.write_text(text)
         with pytest.raises(BadInputError, match=message):
@@ -610,11 +609,11 @@ def test_a_profile_made_here_comes_before_the_shipped_one(
     assert shipped is not None
     job = elsewhere(asked, shipped.build)
     own = msgspec.structs.replace(shipped, machine=asked.machine, environment=job.environment, created="2026-12-01")
-    path = capture_module._path(job, profiled_sizes(job))
+    path = capture_module.cache_path(job, profiled_sizes(job))
     words = ["predict", "lenet5", "--machine", "cores=16"]
     for other in (
-        capture_module._path(job, [1, 2, 4]),
-        capture_module._path(job, profiled_sizes(job), is_quick=True),
+        capture_module.cache_path(job, [1, 2, 4]),
+        capture_module.cache_path(job, profiled_sizes(job), is_quick=True),
         path.with_name("lenet5-damaged.json"),
     ):
         write_capture(own, other)
@@ -713,7 +712,7 @@ def test_masks_with_holes_containers_and_unlike_cores_are_predicted(call: Call, 
     )
     write(other, "sys/devices/system/cpu/online", "0-3")
     assert predicted(detect(other))["machine"]["affinity"] == "8-11"
-    two = hybrid(tmp_path / "hybrid")
+    two = detect(make_hybrid(tmp_path / "hybrid"))
     alike = predicted(two, "--space", "serving", "--setting", "instances=8,intra_op=3")
     assert alike["warnings"] == []
     many = predicted(two, "--space", "serving", "--setting", "instances=24,intra_op=1")

@@ -191,7 +191,7 @@ def capture_made_here(asked: ParsedRequest, sizes_of: Callable[[Job], Sequence[i
         with contextlib.suppress(BadInputError):
             capture = read_capture(path)
             job = elsewhere(asked, capture.build)
-            if path == _path(job, sizes_of(job)):
+            if path == cache_path(job, sizes_of(job)):
                 return capture
     return None
 
@@ -221,7 +221,7 @@ def cached_capture(
     job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False, notify: Callable[[str], None]
 ) -> Capture | None:
     """Return the capture of a job that the cache has, None where it has none that can be read."""
-    path = _path(job, batch_sizes, is_quick=is_quick)
+    path = cache_path(job, batch_sizes, is_quick=is_quick)
     if not path.exists():
         return None
     try:
@@ -249,8 +249,8 @@ def new_capture(
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
     if limit_s is None or not is_cut:
-        write_capture(capture, _path(job, batch_sizes))
-        _path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
+        write_capture(capture, cache_path(job, batch_sizes))
+        cache_path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
     return capture
 
 
@@ -269,7 +269,7 @@ def quick_capture(
     fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
     traced = trace_quickly(job, fewer, launcher=launcher, limit_s=limit_s, events=events)
     capture = msgspec.structs.replace(_capture_of(job, traced, events), is_quick=True)
-    write_capture(capture, _path(job, batch_sizes, is_quick=True))
+    write_capture(capture, cache_path(job, batch_sizes, is_quick=True))
     return capture
 
 
@@ -303,7 +303,8 @@ def _trace(
     return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
-def _path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
+def cache_path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
+    """Return the file of the cache that holds what is told of a job at these batch sizes."""
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
     key += made_otherwise(subject.workload.fed)

@@ -37,8 +37,8 @@ def workload_difference(there: WorkloadFacts, here: WorkloadFacts) -> str:
 
 def build_differences(first: BuildFacts, second: BuildFacts, *places: str) -> list[str]:
     """Return in what two builds differ that operators may take longer by, each in a few words; see `differences`."""
-    facts = [{k: v for k, v in _identity(build).items() if k not in _IDLE} for build in (first, second)]
-    return differences(*facts, *places, longest=_LONGEST_ISA)
+    known, own = ({k: v for k, v in _identity(build).items() if k not in _IDLE} for build in (first, second))
+    return differences(known, own, *places, longest=_LONGEST_ISA)
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str = "they differ") -> str:
