@@ -11,6 +11,7 @@ COPY tuner tuner
 COPY search_spaces search_spaces
 COPY workloads workloads
 COPY results/rules.json results/rules.json
+COPY results/profiles results/profiles
 COPY docs/serve_rest.py docs/serve_rest.py
 RUN pip install --no-cache-dir .
 WORKDIR /project

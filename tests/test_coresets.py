@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.conftest import DATA
-from tests.trees import make_machine, write
+from tests.trees import make_hybrid, make_machine, write
 from tuner.machine.coresets import core_sets, unlike
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect
@@ -112,23 +112,9 @@ def test_each_of_n_has_as_many_cores_as_can_be(cores_by_node: list[int], n: int)
     assert n < len(nodes) or sum(count // larger for count in cores_by_node) < n
 
 
-def hybrid(root: Path, *, fast: int = 8, slow: int = 16) -> Machine:
-    """Make a machine as Intel's: fast cores of two hardware threads first, slow ones of one thread after them."""
-    cores = [(2 * i, 2 * i + 1) for i in range(fast)] + [(2 * fast + i,) for i in range(slow)]
-    cpus = [cpu for core in cores for cpu in core]
-    make_machine(root, cores=cores, sockets=[cpus], nodes=[cpus])
-    write(root, "sys/devices/cpu_core/cpus", f"0-{2 * fast - 1}")
-    write(root, "sys/devices/cpu_atom/cpus", f"{2 * fast}-{2 * fast + slow - 1}")
-    for cpu in cpus:
-        # Two of the fast cores reach a little more than the others: they are of one kind all the same.
-        mhz = 3900 if cpu >= 2 * fast else 5700 if cpu < 4 else 5500
-        write(root, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(mhz * 1000))
-    return detect(root)
-
-
 @pytest.mark.parametrize(("n", "fast", "slow"), [(2, 4, 8), (3, 2, 5), (4, 2, 4), (5, 1, 3), (8, 1, 2)])
 def test_each_process_of_a_hybrid_has_as_many_cores_of_each_kind(tmp_path: Path, n: int, fast: int, slow: int) -> None:
-    machine = hybrid(tmp_path)
+    machine = detect(make_hybrid(tmp_path))
     assert machine.core_kinds == [0] * 8 + [1] * 16
     sets = sets_of(machine, n)
     assert len(sets) == n
@@ -141,7 +127,7 @@ def test_each_process_of_a_hybrid_has_as_many_cores_of_each_kind(tmp_path: Path,
 
 @pytest.mark.parametrize("n", [12, 16, 24])
 def test_more_processes_than_fast_cores_are_not_called_alike(tmp_path: Path, n: int) -> None:
-    machine = hybrid(tmp_path)
+    machine = detect(make_hybrid(tmp_path))
     texts = core_sets(machine.cores, ["0-31"], n, machine.kind_by_core)
     assert len(texts) == n
     differ = unlike(texts, machine.kind_by_core)

@@ -5,23 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import json
+import lzma
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from tests.command_line import tftune_here
-from tests.conftest import Call
-from tests.frameworks import MADE_MACHINE, read_space, resolve, subject
+from tests.conftest import ROOT, Call
+from tests.frameworks import FRAMEWORK, MADE_MACHINE, STOCK, read_space, resolve, subject
 from tests.towers import BYTES_S, TOWERS, traced
+from tests.trees import make_hybrid, make_machine, write
 from tuner.errors import BadInputError
 from tuner.job import capture as capture_module
+from tuner.job import predict as predict_module
 from tuner.job.capture import Capture, read_capture, write_capture
-from tuner.job.predict import find_machine
+from tuner.job.job import elsewhere
+from tuner.job.parsed import ParsedRequest, parse_request
+from tuner.job.predict import find_machine, profiled_sizes
+from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine, detect
 from tuner.machine.spec import parse_spec
 from tuner.model.configuration import configuration_of
@@ -30,14 +38,17 @@ from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import influential_knobs, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.model.profile import Profile, Traced, profile
+from tuner.paths import shipped_profiles
 from tuner.report.model import prediction_chart as chart
 from tuner.report.model import prediction_csv as as_csv
 from tuner.report.model import prediction_page as rendered
-from tuner.result.model import PredictionResult, Trust, describe_prediction
+from tuner.result.model import PredictionResult, ProfileSource, SourceKind, Trust, describe_prediction
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.subject import subject_of
 from tuner.trial.audit import Seen
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Workload, load
 
 PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
 HERE = parse_spec("cores=2").machine()
@@ -233,6 +244,7 @@ def result(predictor: Predictor, space: Space, stock: object, resnet50: object) 
         profiled_threads=2,
         costs=predictor.costs,
         ideal=None,
+        source=ProfileSource(kind=SourceKind.FILE, file="server.json.xz", created="2026-11-20"),
     )
 
 
@@ -248,6 +260,8 @@ def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: Predic
     text = " ".join(page.getvalue().split())
     assert "predicted, not measured" in text
     assert "up to 2 threads" in text
+    assert "predicted from server.json.xz: 2 cores of a sockets=1,cores=2" in text
+    assert "TensorFlow 2.21.0, 2026-11-20" in text
     assert "each core is taken to be as fast as a core of that machine" in text
     assert "measure before you use it: tftune search" in text
     assert "is a guess" not in text
@@ -291,44 +305,79 @@ def test_a_capture_is_read_as_it_was_written(tmp_path: Path, space: Space, stock
     assert [path.name for path in tmp_path.iterdir()] == ["capture.json"]
 
 
-def test_a_capture_of_something_else_is_refused_by_what_differs(space: Space, stock: object, resnet50: object) -> None:
+def test_a_capture_of_something_else_is_refused_in_one_short_line(
+    space: Space, stock: object, resnet50: Workload
+) -> None:
     own = capture(space, stock, resnet50)
 
-    def refused(changed: Capture, environment: dict[str, str] | None = None, *, is_elsewhere: bool = False) -> str:
-        job = SimpleNamespace(subject=own, environment=environment or {})
+    def refused(**changes: object) -> str:
+        changed = msgspec.structs.replace(own, workload=msgspec.structs.replace(own.workload, **changes))
         with pytest.raises(BadInputError) as caught:
-            changed.check(job, is_elsewhere=is_elsewhere)  # type: ignore[arg-type]
+            changed.check(SimpleNamespace(workload=resnet50, framework=FRAMEWORK))  # type: ignore[arg-type]
         return caught.value.message
 
-    changed = msgspec.structs.replace
-    training = changed(own.workload, mode="training", fingerprint="other")
-    assert refused(changed(own, workload=training)) == (
+    assert refused(mode="training", fingerprint="other") == (
         "the profile is of another workload: mode is training there, and inference here"
     )
-    edited = changed(own.workload, fingerprint="other")
-    assert refused(changed(own, workload=edited)).endswith(
-        "workload: its code, its model or a variable that it reads is another"
-    )
-    smaller = replace(HERE, id="other", cpu_quota=1.5)
-    assert refused(changed(own, machine=smaller)) == (
-        "the profile is of another machine: cpu_quota is 1.5 there, and none here"
-    )
-    changed(own, machine=smaller).check(SimpleNamespace(subject=own, environment={}), is_elsewhere=True)  # type: ignore[arg-type]
-    # What a probe has seen comes before the version of Keras, and is not what a build is.
+    assert refused(fingerprint="other").endswith("workload: its code, its model or a variable that it reads is another")
+    long = {"text": "x" * 5_000, "n": 1}
+    assert refused(params=long, fingerprint="other") == "the profile is of another workload: params text differs"
+    own.check(SimpleNamespace(workload=resnet50, framework=FRAMEWORK))  # type: ignore[arg-type]
+    other = SimpleNamespace(workload=resnet50, framework=SimpleNamespace(name="other", title="Other"))
+    with pytest.raises(BadInputError, match="the profile is of TensorFlow, and this is for Other"):
+        own.check(other)  # type: ignore[arg-type]
+
+
+def test_a_capture_from_elsewhere_differs_by_what_changes_timings_alone(
+    space: Space, stock: object, resnet50: object
+) -> None:
+    own = capture(space, stock, resnet50)
+    runtime = own.runtime
+    # What a probe has seen, and what no operator takes longer by.
     seen = [{"changes": None, "created": 3, "names": {"python3": 12_000 * 3}, "onednn": "x" * 12_000, "openmp": None}]
-    rebuilt = changed(own, runtime={**own.runtime, "id": "other", "observations": seen, "cpus": 3, "keras": "2.15.0"})
-    assert refused(rebuilt) == (
-        f"the profile is of another build: keras is 2.15.0 there, and {own.runtime['keras'] or 'none'} here"
+    same = {**runtime, "id": "other", "observations": seen, "cpus": 3, "python": "3.12.3", "cuda": "12.5.1"}
+    folders = {"LD_LIBRARY_PATH": "/opt/lib"}
+    elsewhere = msgspec.structs.replace(own, runtime=same, environment=folders)
+    assert elsewhere.differences(runtime, {}, "here") == ()
+    assert elsewhere.differences(None, None, "here") == ()
+    older = msgspec.structs.replace(own, runtime={**same, "tensorflow": "2.20.0", "isa": "AVX2"}, environment={})
+    assert older.differences(runtime, {"TF_ENABLE_ONEDNN_OPTS": "0"}, "here") == (
+        f"tensorflow is 2.20.0 in the profile, and {runtime['tensorflow']} here",
+        f"isa is AVX2 in the profile, and {runtime['isa']} here",
+        "TF_ENABLE_ONEDNN_OPTS is not set in the profile, and 0 here",
     )
-    long = changed(own.workload, params={"text": "x" * 5_000, "n": 1}, fingerprint="other")
-    assert refused(changed(own, workload=long)) == "the profile is of another workload: params text differs"
-    jit = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
-    assert refused(changed(own, environment={}), jit, is_elsewhere=True) == (
-        "the profile was made with other variables: TF_XLA_FLAGS is not set there, and --tf_xla_auto_jit=2 here"
-    )
+    assert older.differences(runtime, None, "in server.json")[0].endswith("in server.json")
+    assert msgspec.structs.replace(own, environment=None).differences(runtime, {"TF_ENABLE_X": "1"}, "here") == ()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 9}', "\x00"])
+def test_a_capture_may_be_packed(tmp_path: Path, space: Space, stock: object, resnet50: object) -> None:
+    own = capture(space, stock, resnet50)
+    packed = lzma.compress(msgspec.json.encode(own))
+    for name in ("capture.json.xz", "named-otherwise"):
+        (tmp_path / name).write_bytes(packed)
+        assert read_capture(tmp_path / name).workload == own.workload
+    for damaged in (packed[: len(packed) // 2], packed[:-9], packed[:40] + bytes(20) + packed[60:]):
+        (tmp_path / "capture.json.xz").write_bytes(damaged)
+        with pytest.raises(BadInputError, match=r"capture\.json\.xz is damaged"):
+            read_capture(tmp_path / "capture.json.xz")
+
+
+def test_a_document_that_is_no_capture_is_called_by_its_name(
+    tmp_path: Path, space: Space, stock: object, resnet50: object
+) -> None:
+    own = msgspec.to_builtins(capture(space, stock, resnet50))
+    file = tmp_path / "capture.json"
+    for document, reason in (
+        (own | {"schema": 7}, r"it is of another version of tftune \(schema 7\)"),
+        ({"schema": 1, "predicted": []}, "it is what was predicted; the profile lies beside it"),
+    ):
+        file.write_bytes(msgspec.json.encode(document))
+        with pytest.raises(BadInputError, match=reason) as caught:
+            read_capture(file)
+        assert len(caught.value.message) < len(str(file)) + 100
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 9}', "\x00", "[" * 100_000, '{"machine": 1}'])
 def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "capture.json").write_text(text)
     with pytest.raises(BadInputError, match="is no capture of a profile"):
@@ -339,6 +388,9 @@ def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
     ("changes", "message"),
     [
         ({"runtime": {}}, "its build has no id"),
+        ({"runtime": {"id": "x", "framework": []}}, "its build has no id"),
+        ({"machine": msgspec.to_builtins(replace(HERE, sockets=3))}, "its machine cannot be: sockets is 3"),
+        ({"traced": {0: [traced(1, 8)]}}, "it is of batches of 0 items"),
         ({"traced": {}}, "it has no process with one thread"),
         ({"traced": {8: [traced(2, 8)]}}, "it has no process with one thread"),
         ({"traced": {8: [replace(traced(1, 8), step_s=0.0)]}}, "a time or a rate in it is not above 0"),
@@ -403,7 +455,12 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
     assert find_machine("cores=4,bandwidth=128")[1] == 128e9
     document = tmp_path / "inspect.json"
     document.write_text(json.dumps({"machine": msgspec.to_builtins(detect())}))
-    assert find_machine(str(document)) == (detect(), None)
+    assert find_machine(str(document)) == (detect(), None, None, None)
+    told = {"runtime": STOCK.to_dict(), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
+    document.write_bytes(msgspec.json.encode({"machine": detect(), **told}))
+    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"])
+    document.write_bytes(msgspec.json.encode({"machine": detect(), "runtime": "another", "environment": 3}))
+    assert find_machine(str(document))[2:] == (None, None)
     document.write_text(json.dumps({"machine": msgspec.to_builtins(replace(HERE, physical_cores=0))}))
     with pytest.raises(BadInputError, match="a machine that cannot be"):
         find_machine(str(document))
@@ -411,7 +468,14 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         ({"sockets": 3}, "sockets is 3, and physical_cores 2"),
         ({"cpu_quota": 0.0}, "cpu_quota is 0"),
         ({"physical_cores": 56, "logical_cpus": 112}, "cores lists 2, and physical_cores is 56"),
+        ({"threads_per_core": 0}, "threads_per_core is 0"),
+        ({"core_kinds": [0]}, "core_kinds lists 1, and cores 2"),
         ({"affinity": "0-7"}, "affinity lists 8 CPUs, and logical_cpus is 2"),
+        ({"affinity": "0-99999999999"}, "affinity is '0-99999999999'"),
+        ({"numa_nodes": {"0": "x"}}, r"numa_nodes is \['x'\]"),
+        ({"numa_nodes": {"0": "0-7"}}, "numa_nodes lists other CPUs than affinity, 0-1"),
+        ({"cores": ["0-1", "1"]}, "cores lists a CPU twice"),
+        ({"cores": ["0", "0"]}, "cores lists other CPUs than affinity"),
         ({"affinity": "all"}, "affinity is 'all'"),
         ({"cores": ["a", "b"]}, r"cores is \['a', 'b'\]"),
         ({"cores": ["7", "8"]}, "cores lists other CPUs than affinity"),
@@ -420,7 +484,12 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         document.write_text(json.dumps({"machine": msgspec.to_builtins(HERE) | changes}))
         with pytest.raises(BadInputError, match=f"a machine that cannot be: {contradiction}"):
             find_machine(str(document))
-    for text, message in (("{}", "describes no machine"), ("[]", "describes no machine"), ("no", "is no JSON")):
+    for text, message in (
+        ("{}", "describes no machine"),
+        ("[]", "describes no machine"),
+        ("no", "is no JSON"),
+        ("[" * 100_000, "describes no machine"),
+    ):
         document.write_text(text)
         with pytest.raises(BadInputError, match=message):
             find_machine(str(document))
@@ -431,7 +500,17 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--machine", "cores=0"], "--machine says cores=0; expected a whole number from 1 to 256"),
+        (["--machine", "cores=0"], "--machine says cores=0; expected a whole number from 1 to 4096"),
+        (["--machine", "cores=4,smt=0"], "--machine says smt=0; expected a whole number from 1 to 8"),
+        (["--machine", "cores=4,quota=-1"], "--machine says quota=-1; expected a number from 0.01"),
+        (["--machine", "cores=4,quota=9"], "--machine has a quota of 9 on 4 CPUs"),
+        (["--machine", "cores=1.5"], "--machine says cores=1.5; expected a whole number"),
+        (["--machine", "cores=nan"], "--machine says cores=nan; expected a whole number"),
+        (["--machine", "sockets=4,cores=2"], "more sockets (4) than each of them has cores (2)"),
+        (["--machine", "sockets=8,cores=4096"], "--machine has 32,768 CPUs; expected at most 8,192"),
+        (["--machine", "sockets=2"], "--machine says nothing of cores"),
+        (["--machine", "cores=4,cores=8"], "--machine says cores twice"),
+        (["--machine", "cores"], "cannot read the machine cores"),
         (["--machine", "nowhere.json"], "cannot read the machine nowhere.json"),
         (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
@@ -445,6 +524,201 @@ def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> No
     code, out, err = call("predict", "lenet5", *words)
     assert (code, out) == (2, "")
     assert message in err
+
+
+# ---- profiles that are at hand ---------------------------------------------------------------------------------
+
+SHIPPED = sorted(shipped_profiles().glob("*.json.xz"))
+CORES16 = ROOT / "results" / "predictions" / "cores" / "bert-tiny.capture.json.xz"
+
+
+@pytest.fixture
+def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See that no interpreter is asked for its TensorFlow."""
+
+    def prepare(_: ParsedRequest) -> None:
+        raise AssertionError("an interpreter is asked")
+
+    monkeypatch.setattr(predict_module, "prepare", prepare)
+
+
+@pytest.fixture
+def stock_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a stock wheel here that nobody has to ask."""
+    monkeypatch.setattr(predict_module, "prepare", lambda asked: elsewhere(asked, STOCK))
+
+
+def test_shipped_profiles_are_few_and_small() -> None:
+    """What is in a wheel is downloaded by all."""
+    assert len(SHIPPED) == 12
+    assert sum(path.stat().st_size for path in SHIPPED) < 600_000
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_profile_is_of_the_workload_as_it_is_shipped(path: Path) -> None:
+    """Whoever changes what a workload computes has to profile it again."""
+    told = read_capture(path)
+    own = load(told.workload.name, mode=told.workload.mode)
+    assert path.name == f"{own.path.stem}{'-training' if own.mode == 'training' else ''}.json.xz"
+    assert told.workload.fingerprint == own.fingerprint
+    assert not told.is_quick
+    assert told.build.id == told.runtime["id"]
+    page = (ROOT / "docs" / "predicting.md").read_text()
+    rows = page.partition("## Shipped profiles")[2].partition("\n## ")[0].splitlines()
+    (row,) = [row for row in rows if row.startswith("| ") and f" {told.workload.name}" in row.split(" | ")[0]]
+    assert row.endswith(f"TensorFlow {told.runtime['tensorflow']} | {told.created} |")
+    assert f"{told.machine.physical_cores} cores of" in row
+
+
+@pytest.mark.usefixtures("nobody_asks")
+def test_a_shipped_workload_is_predicted_elsewhere_at_once(call: Call, tmp_path: Path) -> None:
+    words = ["predict", "lenet5", "--machine", "sockets=2,cores=28,smt=2"]
+    code, out, err = call(*words, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["source"] == {"kind": "shipped", "file": None, "created": "2026-11-26", "differences": []}
+    assert document["machine"]["physical_cores"] == 56
+    assert {row["setting"]["intra_op"] for row in document["predicted"]} >= {1, 28, 56, 112}
+    text = " ".join(call(*words, "--set", "intra_op=56")[1].split())
+    line = "predicted from the shipped profile of lenet5: 2 cores of an AMD EPYC, TensorFlow 2.21.0, 2026-11-26"
+    assert text.startswith(
+        f"lenet5 on 56 cores in 2 sockets, 2 hardware threads a core: predicted, not measured {line} best: "
+    )
+    # It is one to go on with.
+    call(*words, "--out", str(tmp_path / "out"))
+    assert read_capture(tmp_path / "out" / "capture.json").created == "2026-11-26"
+    # Of these nothing is at hand.
+    for others in (["--new"], ["--python", sys.executable]):
+        with pytest.raises(AssertionError, match="an interpreter is asked"):
+            call(*words, *others)
+    with pytest.raises(AssertionError, match="an interpreter is asked"):
+        call("predict", "lenet5", "--mode", "training", "--machine", "cores=8")
+    with pytest.raises(AssertionError, match="an interpreter is asked"):
+        call("predict", "resnet50", "--param", "size=64", "--machine", "cores=8")
+    with pytest.raises(AssertionError, match="an interpreter is asked"):
+        call("predict", "lenet5")
+
+
+@pytest.mark.usefixtures("nobody_asks")
+def test_a_profile_made_here_comes_before_the_shipped_one(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
+    asked = parse_request(SearchRequest(workload=WorkloadSpec.of_name("lenet5")), stores=False)
+    shipped = capture_module.shipped_capture(asked)
+    assert shipped is not None
+    job = elsewhere(asked, shipped.build)
+    own = msgspec.structs.replace(shipped, machine=asked.machine, environment=job.environment, created="2026-12-01")
+    path = capture_module.cache_path(job, profiled_sizes(job))
+    words = ["predict", "lenet5", "--machine", "cores=16"]
+    for other in (
+        capture_module.cache_path(job, [1, 2, 4]),
+        capture_module.cache_path(job, profiled_sizes(job), is_quick=True),
+        path.with_name("lenet5-damaged.json"),
+    ):
+        write_capture(own, other)
+    path.with_name("lenet5-damaged.json").write_text("{")
+    assert json.loads(call(*words, "--json")[1])["source"]["kind"] == "shipped"
+    write_capture(own, path)
+    code, out, err = call(*words, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["source"] == {"kind": "made here", "file": None, "created": "2026-12-01", "differences": []}
+    assert "predicted from the profile made here: " in " ".join(call(*words)[1].split())
+
+
+@pytest.mark.usefixtures("nobody_asks")
+def test_variables_and_the_file_of_a_machine_are_compared_with_what_was_profiled(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tmp_path / "server.json"
+    runtime = STOCK.to_dict() | {"tensorflow": "2.22.0", "onednn": "3.7.3", "keras": "3.15.1"}
+    server.write_bytes(msgspec.json.encode({"machine": SERVER, "runtime": runtime, "environment": {}}))
+    document = json.loads(call("predict", "lenet5", "--machine", str(server), "--json")[1])
+    told = document["source"]["differences"]
+    assert f"tensorflow is 2.21.0 in the profile, and 2.22.0 in {server}" in told
+    assert any(each.startswith("isa is Intel AVX-512") for each in told)
+    (warning,) = document["warnings"]
+    assert warning["code"] == "other build"
+    assert warning["found"] == "; ".join(told)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    document = json.loads(call("predict", "lenet5", "--machine", "cores=8", "--json")[1])
+    assert document["source"]["differences"] == ["TF_ENABLE_ONEDNN_OPTS is not set in the profile, and 0 here"]
+
+
+@pytest.mark.usefixtures("stock_is_here")
+@pytest.mark.parametrize("machine", [["--machine", "cores=16"], []])
+def test_a_profile_from_elsewhere_is_taken_with_one_line_of_warning(call: Call, machine: list[str]) -> None:
+    words = ["predict", "bert-tiny", "--profile", str(CORES16), *machine]
+    code, out, err = call(*words, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["source"]["kind"] == "file"
+    assert document["source"]["file"] == str(CORES16)
+    assert any(each.startswith("isa is ") for each in document["source"]["differences"])
+    assert not any("python" in each or "names" in each for each in document["source"]["differences"])
+    (warning,) = document["warnings"]
+    assert "\n" not in warning["found"] and len(warning["found"]) < 400
+    assert document["profiled_on"]["cpu_model"] == "Intel(R) Xeon(R) Processor"
+    assert not document["trust"]["is_here"]
+    assert call(*words)[1].count("other build: ") == 1
+    code, out, err = call("predict", "lenet5", "--profile", str(CORES16), *machine)
+    assert (code, out) == (2, "")
+    assert err.startswith("the profile is of another workload: name is bert-tiny there, and lenet5 here")
+
+
+def test_a_profile_of_a_file_needs_no_tensorflow_for_a_machine_that_is_not_here(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(_: ParsedRequest) -> None:
+        raise BadInputError("python has no TensorFlow", "install it")
+
+    monkeypatch.setattr(predict_module, "prepare", prepare)
+    words = ["predict", "bert-tiny", "--profile", str(CORES16)]
+    code, out, _ = call(*words, "--machine", "cores=16", "--json")
+    assert code == 0
+    assert json.loads(out)["source"]["differences"] == []
+    code, _, err = call(*words)
+    assert (code, err) == (2, "python has no TensorFlow; install it")
+
+
+@pytest.mark.usefixtures("nobody_asks")
+def test_machines_of_a_thousand_cores_are_predicted(call: Call) -> None:
+    words = "--machine", "sockets=8,cores=125,smt=2", "--setting", "inter_op=1,intra_op=1000", "--json"
+    code, out, _ = call("predict", "lenet5", *words)
+    assert code == 0
+    document = json.loads(out)
+    assert document["machine"]["physical_cores"] == 1000
+    assert np.isfinite([each["items_per_s"] for each in document["baselines"].values()]).all()
+
+
+@pytest.mark.usefixtures("nobody_asks")
+def test_masks_with_holes_containers_and_unlike_cores_are_predicted(call: Call, tmp_path: Path) -> None:
+    def predicted(machine: Machine, *words: str) -> dict[str, Any]:
+        file = tmp_path / "server.json"
+        file.write_bytes(msgspec.json.encode({"machine": machine}))
+        code, out, err = call("predict", "lenet5", "--machine", str(file), *words, "--json")
+        assert (code, err) == (0, "")
+        document: dict[str, Any] = json.loads(out)
+        return document
+
+    holes = make_machine(
+        tmp_path / "holes", cores=[(i, i + 8) for i in range(8)], sockets=[range(16)], mask=(0, 3, 5, 8, 11, 14)
+    )
+    machine = predicted(detect(holes))["machine"]
+    assert (machine["affinity"], machine["physical_cores"], machine["logical_cpus"]) == ("0,3,5,8,11,14", 4, 6)
+    # A container that shows four CPUs from 0 on, and may use four others.
+    other = make_machine(
+        tmp_path / "other", cores=[(cpu,) for cpu in range(16)], sockets=[range(16)], mask=(8, 9, 10, 11)
+    )
+    write(other, "sys/devices/system/cpu/online", "0-3")
+    assert predicted(detect(other))["machine"]["affinity"] == "8-11"
+    two = detect(make_hybrid(tmp_path / "hybrid"))
+    alike = predicted(two, "--space", "serving", "--setting", "instances=8,intra_op=3")
+    assert alike["warnings"] == []
+    many = predicted(two, "--space", "serving", "--setting", "instances=24,intra_op=1")
+    (warning,) = many["warnings"]
+    assert warning["code"] == "unlike cores"
+    assert warning["found"].startswith("the cores of the processes are unlike: faster on CPUs 0-")
 
 
 # ---- for real -------------------------------------------------------------------------------------------------

@@ -65,3 +65,17 @@ def add_cgroup_v1(root: Path, group: str, files: dict[str, str], *, mount_root: 
     )
     for path, text in files.items():
         write(root, f"sys/fs/cgroup/{path}", text)
+
+
+def make_hybrid(root: Path, *, fast: int = 8, slow: int = 16) -> Path:
+    """Make a tree as of Intel's: fast cores of two hardware threads first, slow ones of one thread after them."""
+    cores = [(2 * i, 2 * i + 1) for i in range(fast)] + [(2 * fast + i,) for i in range(slow)]
+    cpus = [cpu for core in cores for cpu in core]
+    make_machine(root, cores=cores, sockets=[cpus], nodes=[cpus])
+    write(root, "sys/devices/cpu_core/cpus", f"0-{2 * fast - 1}")
+    write(root, "sys/devices/cpu_atom/cpus", f"{2 * fast}-{2 * fast + slow - 1}")
+    for cpu in cpus:
+        # Two of the fast cores reach a little more than the others: they are of one kind all the same.
+        mhz = 3900 if cpu >= 2 * fast else 5700 if cpu < 4 else 5500
+        write(root, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(mhz * 1000))
+    return root

@@ -53,6 +53,11 @@ def shipped_rules() -> Path:
     return shipped_folder("results") / "rules.json"
 
 
+def shipped_profiles() -> Path:
+    """Return the folder of the profiles that are shipped."""
+    return shipped_folder("results") / "profiles"
+
+
 def boot_arguments(folder: Path, module: str) -> list[str]:
     """Return the interpreter arguments that run a module of `CHILD`, or of a framework's child package."""
     return [str(CHILD / "boot.py"), str(folder), module]

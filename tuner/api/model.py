@@ -157,8 +157,9 @@ def predict(
 
     `machine` is words such as `sockets=2,cores=28,smt=2`, or a file; `settings` are predicted alone, else the whole
     `space`, in which `pins` hold knobs at one value. Operators are measured for about a minute, unless `profile` names
-    a capture or the cache has one; `new` measures anyway. Nothing of the prediction itself is measured. Raises
-    BadInputError for what has no operators to look at, and for a profile of something else.
+    a capture, the cache has one, or one is shipped of a workload that is to run elsewhere; `new` measures anyway.
+    Nothing of the prediction itself is measured. Raises BadInputError for what has no operators to look at, and for a
+    profile of another workload.
     """
     request = request_of(PredictRequest, locals())
     return Prediction(*predict_workload(request, ProfileShown(stderr_console(quiet=not progress))))

@@ -101,7 +101,7 @@ def profile(
         "--machine WORDS|FILE",
         "Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per socket, "
         "threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per socket), or a "
-        "file with the output of tftune inspect --json on that machine.",
+        "file with the output of tftune inspect --json on that machine. For shipped workloads nothing is measured.",
     ),
     settings=setting(
         "--setting SETTING",
@@ -113,7 +113,8 @@ def profile(
     ),
     profile=setting(
         "--profile FILE",
-        "Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
+        "Profile to predict from: capture.json, as an earlier --out wrote it here or elsewhere, or packed as "
+        ".json.xz. Nothing is measured then.",
     ),
     new=setting("--new", "Measure the operators anew; they are kept in the cache."),
 )
@@ -130,8 +131,9 @@ def predict(
 ) -> None:
     """Predict the throughput of a TensorFlow model under different settings, on this machine or another one.
 
-    Measures the model's operators here, for about a minute on few CPUs, and simulates the settings from that. The
-    throughput shown is predicted, not measured: confirm it with tftune search.
+    Measures the model's operators here, for about a minute on few CPUs, and simulates the settings from that. For
+    another machine a shipped workload has a profile already, and is predicted at once. The throughput shown is
+    predicted, not measured: confirm it with tftune search.
     """
     from tuner.api.model import Prediction
     from tuner.job.predict import predict_workload

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
+from tuner.frameworks.framework import Build
 from tuner.identity import digest
 from tuner.job import comparable
 from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
-from tuner.job.job import Job
+from tuner.job.job import Job, elsewhere
+from tuner.job.parsed import ParsedRequest
 from tuner.job.profile import thread_counts, trace, trace_quickly
-from tuner.machine.host import Machine
+from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
-from tuner.paths import cache_dir, file_stem, write_whole
+from tuner.paths import cache_dir, file_stem, shipped_profiles, write_whole
 from tuner.space.term import OPENMP
-from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+from tuner.study.subject import LIBRARY_FOLDERS, BuildFacts, Document, WorkloadFacts, workload_facts
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.workload.feed import made_otherwise
+from tuner.workload.pyfile import TRAINING
 
 _FOLDER = "profiles"
 _FORMAT = 6  # of what is measured, and how
+_QUICK = "-quick"
+_XZ = b"\xfd7zXZ\x00"  # how every file of that format begins
+_IN_PROFILE = "in the profile"
+_AGAIN = "profile it again: leave --profile out"
+_EXPECTED = "expected capture.json, as tftune predict WORKLOAD --out FOLDER writes it, or that file as .xz"
 
 
-class Capture(Document, frozen=True, kw_only=True):
+class Capture(Document, frozen=True, kw_only=True, dict=True):
     """What processes told at each batch size, by how many threads they had, and of what."""
 
     machine: Machine
@@ -47,13 +58,19 @@ class Capture(Document, frozen=True, kw_only=True):
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
     is_quick: bool = False
     """Whether it is a search's own, of a few steps with one thread and with all."""
+    created: str | None = None
+    """The date on which it was made (UTC); None in captures that earlier versions made."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
-        if not isinstance(self.runtime.get("id"), str):
+        if not isinstance(self.runtime.get("id"), str) or not isinstance(self.runtime.get("framework", ""), str):
             raise ValueError("its build has no id")
+        if (impossible := contradiction(self.machine)) is not None:
+            raise ValueError(f"its machine cannot be: {impossible}")
         if not self.traced or any(not each or each[0].threads != 1 for each in self.traced.values()):
             raise ValueError("it has no process with one thread")
+        if min(self.traced) < 1:
+            raise ValueError(f"it is of batches of {min(self.traced)} items")
         told = [each for rows in self.traced.values() for each in rows]
         times = [time for each in told for time in (each.step_s, each.plain_s, each.traced_s)]
         times += [rate for each in told for rate in (each.roof.flops, each.roof.bytes_s)]
@@ -62,7 +79,7 @@ class Capture(Document, frozen=True, kw_only=True):
         if any(rows != sorted(rows, key=lambda each: each.threads) for rows in self.traced.values()):
             raise ValueError("its processes are not in the order of their threads")
 
-    @property
+    @cached_property
     def profiles(self) -> dict[int, Profile]:
         """Return the profile at each batch size."""
         has_quota = self.machine.cpu_quota is not None
@@ -78,45 +95,71 @@ class Capture(Document, frozen=True, kw_only=True):
         """Return whether oneDNN ran on OpenMP."""
         return registry.for_build(self.runtime).pool(self.runtime) == OPENMP
 
-    def check(self, job: Job, *, is_elsewhere: bool) -> None:
-        """Raise BadInputError where it is of another workload, build or machine than a job.
-
-        It may be of another machine where predictions are for one that is described.
-        """
-        own = job.subject
-        again = "profile it again: leave --profile out"
-        if self.workload.fingerprint != own.workload.fingerprint:
-            differs = comparable.workload_difference(self.workload, own.workload)
-            raise BadInputError(f"the profile is of another workload: {differs}", again)
-        if self.runtime["id"] != own.runtime["id"]:
-            differs = comparable.build_difference(self.runtime, own.runtime)
-            raise BadInputError(f"the profile is of another build: {differs}", again)
-        if self.environment is not None and self.environment != job.environment:
-            differs = comparable.difference(self.environment, job.environment)
-            raise BadInputError(f"the profile was made with other variables: {differs}", again)
-        if self.machine.id != own.machine.id and not is_elsewhere:
-            differs = comparable.machine_difference(self.machine, own.machine)
+    @property
+    def build(self) -> Build:
+        """Return the build that it was made with; raises BadInputError where its facts are none."""
+        try:
+            return registry.for_build(self.runtime).stored_build(self.runtime)
+        except (ValueError, TypeError) as error:
             raise BadInputError(
-                f"the profile is of another machine: {differs}",
-                f"{again}, or say which machine you ask about (--machine)",
+                f"the profile is of a build that cannot be read: {error}", "profile the workload again"
+            ) from error
+
+    def check(self, asked: ParsedRequest) -> None:
+        """Raise BadInputError where it is of another workload than is asked for, or of another framework."""
+        if self.workload.fingerprint != asked.workload.fingerprint:
+            differs = comparable.workload_difference(self.workload, workload_facts(asked.workload))
+            raise BadInputError(f"the profile is of another workload: {differs}", _AGAIN)
+        if (own := registry.for_build(self.runtime)).name != asked.framework.name:
+            raise BadInputError(f"the profile is of {own.title}, and this is for {asked.framework.title}", _AGAIN)
+
+    def differences(
+        self, runtime: BuildFacts | None, environment: Mapping[str, str] | None, place: str
+    ) -> tuple[str, ...]:
+        """Return in what its build and variables differ from those of a `place`, as far as these are known.
+
+        What no operator takes longer by is no difference.
+        """
+        differ = [] if runtime is None else comparable.build_differences(self.runtime, runtime, _IN_PROFILE, place)
+        if self.environment is not None and environment is not None:
+            known, own = (
+                {name: value for name, value in each.items() if name not in LIBRARY_FOLDERS}
+                for each in (self.environment, environment)
             )
+            differ += comparable.differences(known, own, _IN_PROFILE, place)
+        return tuple(differ)
 
 
 def read_capture(path: Path) -> Capture:
-    """Return the capture in a file; raises BadInputError for what is none."""
+    """Return the capture in a file, which may be packed by xz; raises BadInputError for what is none."""
     try:
-        capture = msgspec.json.decode(path.read_bytes(), type=Capture)
+        data = path.read_bytes()
+        text = lzma.decompress(data) if data.startswith(_XZ) else data
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}", _EXPECTED) from error
+    except lzma.LZMAError as error:
+        raise BadInputError(f"{path} is damaged: {error}", "copy it again") from error
+    try:
+        capture = msgspec.json.decode(text, type=Capture)
         _ = capture.profiles  # whether its nodes can be read
         return capture
-    except OSError as error:
-        raise BadInputError(
-            f"cannot read {path}: {error.strerror}",
-            "give a capture.json, as tftune predict WORKLOAD --out FOLDER writes it",
-        ) from error
-    except (ValueError, LookupError, TypeError, ArithmeticError) as error:  # msgspec's are ValueErrors
-        raise BadInputError(
-            f"{path} is no capture of a profile: {error}", "expected capture.json, as tftune predict --out writes it"
-        ) from error
+    # msgspec's are ValueErrors.
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{path} is no capture of a profile: {_reason(text) or error}", _EXPECTED) from error
+
+
+def _reason(text: bytes) -> str:
+    """Return what a document is that is no capture, as far as it says so itself."""
+    try:
+        document = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(document, dict):
+        return ""
+    if "predicted" in document:
+        return "it is what was predicted; the profile lies beside it"
+    schema = document.get("schema", 1)
+    return "" if schema == 1 else f"it is of another version of tftune (schema {schema!r:.20})"
 
 
 def cached_captures() -> list[Capture]:
@@ -126,6 +169,31 @@ def cached_captures() -> list[Capture]:
         with contextlib.suppress(BadInputError):
             captures.append(read_capture(path))
     return [each for each in captures if not each.is_quick]
+
+
+def shipped_capture(asked: ParsedRequest) -> Capture | None:
+    """Return the profile that is shipped of a workload, None where there is none of it as it is asked for."""
+    mode = f"-{TRAINING}" if asked.workload.mode == TRAINING else ""
+    path = shipped_profiles() / f"{asked.workload.path.stem}{mode}.json.xz"
+    if not path.is_file():
+        return None
+    capture = read_capture(path)
+    return capture if capture.workload.fingerprint == asked.workload.fingerprint else None
+
+
+def capture_made_here(asked: ParsedRequest, sizes_of: Callable[[Job], Sequence[int]]) -> Capture | None:
+    """Return the newest thorough capture of the cache that a request would be answered from, None if there is none.
+
+    It may be of any build: no interpreter is asked. `sizes_of` are the batch sizes that a job is profiled at.
+    """
+    places = (cache_dir() / _FOLDER).glob(f"{file_stem(asked.workload.name)}-*.json")
+    for path in sorted(places, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(BadInputError):
+            capture = read_capture(path)
+            job = elsewhere(asked, capture.build)
+            if path == cache_path(job, sizes_of(job)):
+                return capture
+    return None
 
 
 def write_capture(capture: Capture, path: Path) -> None:
@@ -153,7 +221,7 @@ def cached_capture(
     job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False, notify: Callable[[str], None]
 ) -> Capture | None:
     """Return the capture of a job that the cache has, None where it has none that can be read."""
-    path = _path(job, batch_sizes, is_quick=is_quick)
+    path = cache_path(job, batch_sizes, is_quick=is_quick)
     if not path.exists():
         return None
     try:
@@ -181,8 +249,8 @@ def new_capture(
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
     if limit_s is None or not is_cut:
-        write_capture(capture, _path(job, batch_sizes))
-        _path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
+        write_capture(capture, cache_path(job, batch_sizes))
+        cache_path(job, batch_sizes, is_quick=True).unlink(missing_ok=True)
     return capture
 
 
@@ -201,7 +269,7 @@ def quick_capture(
     fewer = [size for size in batch_sizes if size <= job.space.reference.batch_size]
     traced = trace_quickly(job, fewer, launcher=launcher, limit_s=limit_s, events=events)
     capture = msgspec.structs.replace(_capture_of(job, traced, events), is_quick=True)
-    write_capture(capture, _path(job, batch_sizes, is_quick=True))
+    write_capture(capture, cache_path(job, batch_sizes, is_quick=True))
     return capture
 
 
@@ -216,6 +284,7 @@ def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents
         features=job.features(),
         environment=job.environment,
         pinned=job.seen.pinned,
+        created=datetime.now(UTC).date().isoformat(),
     )
 
 
@@ -234,9 +303,10 @@ def _trace(
     return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
-def _path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
+def cache_path(job: Job, batch_sizes: Sequence[int], *, is_quick: bool = False) -> Path:
+    """Return the file of the cache that holds what is told of a job at these batch sizes."""
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
     key += made_otherwise(subject.workload.fed)
     name = f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}"
-    return cache_dir() / _FOLDER / f"{name}{'-quick' if is_quick else ''}.json"
+    return cache_dir() / _FOLDER / f"{name}{_QUICK if is_quick else ''}.json"

@@ -12,6 +12,9 @@ from tuner.study.subject import BuildFacts, WorkloadFacts
 _GIB = 1024**3
 _LONGEST = 80  # characters of a fact that is shown
 _NO_FACTS = frozenset({"id", "framework"})
+_IDLE = frozenset({"python", "cuda", "xla"})
+"""Facts of a build by which no operator of a graph takes longer on the CPU."""
+_LONGEST_ISA = 160  # characters: names of instruction sets are long
 
 
 def machine_difference(there: Machine, here: Machine) -> str:
@@ -32,15 +35,35 @@ def workload_difference(there: WorkloadFacts, here: WorkloadFacts) -> str:
     return difference(*facts, otherwise="its code, its model or a variable that it reads is another")
 
 
+def build_differences(first: BuildFacts, second: BuildFacts, *places: str) -> list[str]:
+    """Return in what two builds differ that operators may take longer by, each in a few words; see `differences`."""
+    known, own = ({k: v for k, v in _identity(build).items() if k not in _IDLE} for build in (first, second))
+    return differences(known, own, *places, longest=_LONGEST_ISA)
+
+
 def difference(there: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str = "they differ") -> str:
     """Return the first fact in which two things differ, in one short line; `otherwise` where none does."""
-    before, now = dict(_flat(there)), dict(_flat(here))
+    return next(iter(differences(there, here)), otherwise)
+
+
+def differences(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    in_first: str = "there",
+    in_second: str = "here",
+    *,
+    longest: int = _LONGEST,
+) -> list[str]:
+    """Return each fact in which two things differ, in a few words: what it is in the first, and in the second."""
+    before, now = dict(_flat(first)), dict(_flat(second))
+    differ = []
     for name in dict.fromkeys([*before, *now]):
         if before.get(name) != now.get(name):
             texts = [_text(facts[name]) if name in facts else "not set" for facts in (before, now)]
-            is_long = max(map(len, texts)) > _LONGEST
-            return f"{name} differs" if is_long else f"{name} is {texts[0]} there, and {texts[1]} here"
-    return otherwise
+            is_long = max(map(len, texts)) > longest
+            told = f"{name} is {texts[0]} {in_first}, and {texts[1]} {in_second}"
+            differ.append(f"{name} differs" if is_long else told)
+    return differ
 
 
 def _machine_facts(machine: Machine) -> dict[str, Any]:

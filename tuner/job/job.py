@@ -289,7 +289,7 @@ def prepare(checked: ParsedRequest) -> Job:
     build = _probe(checked, env | cpu.DEVICE.environment())
     env |= framework.environment(build, checked.device.kind)
     seen_devices = framework.seen_devices(checked.python, env, build, checked.device)
-    libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
+    libraries = _found_libraries()
     job = Job(
         **_parsed(checked),
         env=env,
@@ -356,17 +356,18 @@ def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
             yield f"--set {name}={text}: {value} is the same on this machine, and stands for it"
 
 
-def elsewhere(checked: ParsedRequest, job: Job) -> Job:
-    """Return a prepared job as it would be on the machine of a request, which is not here: none of it can be run."""
-    space = space_of(
-        checked,
-        job.build,
-        env=job.env,
-        libraries=job.libraries,
-        spelling=lambda _, value: value,
-        unavailable={},
-    )
-    return replace(job, **_parsed(checked), space=space)
+def elsewhere(checked: ParsedRequest, build: Build) -> Job:
+    """Return a request as it would be with a build, or on a machine, that is not here: none of it can be run."""
+    env, ignored = trial_environment(checked.framework, checked.device)
+    env |= checked.framework.environment(build, checked.device.kind)
+    libraries = _found_libraries()
+    space = space_of(checked, build, env=env, libraries=libraries, spelling=lambda _, value: value, unavailable={})
+    return Job(**_parsed(checked), env=env, ignored_variables=ignored, build=build, space=space, libraries=libraries)
+
+
+def _found_libraries() -> dict[str, str]:
+    """Return the paths of what can be preloaded here, by the value that asks for it."""
+    return {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
 
 
 def _parsed(checked: ParsedRequest) -> dict[str, Any]:

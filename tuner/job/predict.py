@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tuner.errors import BadInputError
-from tuner.job.capture import Capture, captured, read_capture
+from tuner.frameworks import registry
+from tuner.job.capture import Capture, capture_made_here, captured, read_capture, shipped_capture
 from tuner.job.compare import parse_compared
 from tuner.job.events import ProfileEvents
 from tuner.job.job import Job, elsewhere, prepare
-from tuner.job.parsed import parse_request
+from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.profile import check_profiled
 from tuner.job.request import PredictRequest
-from tuner.machine.cpulist import parse_list
-from tuner.machine.host import Machine
+from tuner.machine.coresets import unlike
+from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
 from tuner.model.configuration import configuration_of
@@ -24,10 +27,11 @@ from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import predict, reasons, sampled
 from tuner.model.predictor import Predictor, predictor_of
-from tuner.result.model import IdealResult, PredictionResult, describe_prediction
+from tuner.result.model import IdealResult, PredictionResult, ProfileSource, SourceKind, describe_prediction
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.study.subject import BuildFacts
 from tuner.workload.workload import Kind
 
 _SMALLER, _LARGER = 8, 2  # times its own are the other batch sizes that a workload is profiled at
@@ -42,21 +46,24 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         raise BadInputError("--set and --setting contradict each other", "put all of it into --setting")
     if request.new and request.profile is not None:
         raise BadInputError("--new and --profile contradict each other", "give one of them")
-    machine, socket_bytes_s = (None, None) if request.machine is None else find_machine(request.machine)
+    asked = None if request.machine is None else find_machine(request.machine)
     # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
     search = request.search
-    profiled_search = search if machine is None else replace(search, space=None, pins=())
-    here = prepare(parse_request(profiled_search, stores=False))
-    here.tell_notes(events.notice)
-    check_profiled(here)
-    job = here
-    if machine is not None:
-        job = elsewhere(parse_request(search, stores=False, machine=machine), here)
-    settings = [parse_compared(text, job, search.storage, is_here=machine is None).setting for text in request.settings]
-    capture = _capture(request, here, events)
+    own = parse_request(search if asked is None else replace(search, space=None, pins=()), stores=False)
+    check_profiled(own)
+    found, kind = _at_hand(request, own)
+    here = _here(request, own, events) if found is None or kind is SourceKind.FILE else None
+    job = _job(request, asked, found, here)
+    settings = [parse_compared(text, job, search.storage, is_here=job is here).setting for text in request.settings]
+    if here is not None and (found is None or here.workload.kind != Kind.PYTHON):
+        _check_batches(request, here, events)
+    if found is not None and found.is_quick:
+        events.notice(f"{request.profile} is a quick profile of a search: leave --profile out for a thorough one")
+    capture = found if found is not None else _measured(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
-        hardware = hardware_of(job.machine, capture.bytes_s, is_here=False, socket_bytes_s=socket_bytes_s)
+        bytes_s = None if asked is None else asked.socket_bytes_s
+        hardware = hardware_of(job.machine, capture.bytes_s, is_here=False, socket_bytes_s=bytes_s)
     predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
@@ -69,7 +76,9 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         profiled_threads=max(capture.bytes_s),
         costs=predictor.costs,
         ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
+        source=_source(request, kind, capture, job, here, asked),
         pinned=capture.pinned,
+        unlike_cores=_unlike_cores(job, predicted.best),
     )
     return result, capture
 
@@ -98,82 +107,126 @@ def profiled_sizes(job: Job) -> list[int]:
     return sorted({max(1, own // _SMALLER), own, max(own, min(_LARGER * own, largest))})
 
 
-def find_machine(text: str) -> tuple[Machine, float | None]:
-    """Return the machine that is described, or that a file holds, and the bytes/s of a socket where they are said.
+class _Asked(NamedTuple):
+    """The machine that is asked about, the bytes/s of a socket, and what its file tells of its build and variables."""
 
-    Raises BadInputError for what is neither.
+    machine: Machine
+    socket_bytes_s: float | None = None
+    runtime: BuildFacts | None = None
+    environment: dict[str, str] | None = None
+
+
+class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of the file of a machine."""
+
+    machine: Machine
+    runtime: Any = None
+    environment: Any = None
+
+
+def find_machine(text: str) -> _Asked:
+    """Return the machine that is described in words, or that a file holds; raises BadInputError for what is neither.
 
     A file is what `tftune inspect --json` prints, or any other document of tftune's with a machine in it.
     """
     path = Path(text)
     if "=" in text and not path.exists():
         spec = parse_spec(text)
-        return spec.machine(), None if spec.bandwidth is None else spec.bandwidth * 1e9
+        return _Asked(spec.machine(), None if spec.bandwidth is None else spec.bandwidth * 1e9)
+    expected = "give what tftune inspect --json prints"
     try:
-        document = msgspec.json.decode(path.read_bytes())
+        document = msgspec.json.decode(path.read_bytes(), type=_MachineFile)
     except OSError as error:
         hint = f"expected a file, or words such as {EXAMPLE}"
         raise BadInputError(f"cannot read the machine {text}: {error.strerror}", hint) from error
-    except msgspec.DecodeError as error:
-        raise BadInputError(f"{text} is no JSON: {error}", "give what tftune inspect --json prints") from error
-    try:
-        machine = msgspec.convert(document["machine"], Machine)
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise BadInputError(f"{text} describes no machine", "give what tftune inspect --json prints") from error
-    if (contradiction := _contradiction(machine)) is not None:
-        raise BadInputError(
-            f"{text} describes a machine that cannot be: {contradiction}", "give what tftune inspect --json prints"
-        )
-    return machine, None
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{text} describes no machine", expected) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInputError(f"{text} is no JSON: {error}", expected) from error
+    machine, runtime, environment = document.machine, document.runtime, document.environment
+    if (impossible := contradiction(machine)) is not None:
+        raise BadInputError(f"{text} describes a machine that cannot be: {impossible}", expected)
+    is_build = isinstance(runtime, dict) and isinstance(environment, dict)
+    is_build = is_build and runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
+    return _Asked(machine, None, runtime, environment) if is_build else _Asked(machine)
 
 
-def _contradiction(machine: Machine) -> str | None:
-    """Return which facts of a machine cannot be, or not together; None where all can."""
-    cores, cpus = machine.physical_cores, machine.logical_cpus
-    if cores < 1 or cpus < cores:
-        return f"physical_cores is {cores}, and logical_cpus {cpus}"
-    if not 1 <= machine.sockets <= cores:
-        return f"sockets is {machine.sockets}, and physical_cores {cores}"
-    if machine.cpu_quota is not None and machine.cpu_quota <= 0:
-        return f"cpu_quota is {machine.cpu_quota:g}"
-    if machine.cores and len(machine.cores) != cores:
-        return f"cores lists {len(machine.cores)}, and physical_cores is {cores}"
-    if any((cache.size_bytes or 0) < 0 or cache.n_instances < 1 for cache in machine.caches):
-        return "a cache is smaller than nothing"
-    try:
-        allowed = parse_list(machine.affinity)
-    except ValueError:
-        return f"affinity is {machine.affinity!r}"
-    if len(allowed) != cpus:
-        return f"affinity lists {len(allowed)} CPUs, and logical_cpus is {cpus}"
-    try:
-        of_cores = [parse_list(core) for core in machine.cores]
-    except ValueError:
-        return f"cores is {machine.cores!r}"
-    if not frozenset().union(*of_cores) <= allowed:
-        return f"cores lists other CPUs than affinity, {machine.affinity}"
-    return None
+def _at_hand(request: PredictRequest, own: ParsedRequest) -> tuple[Capture | None, SourceKind]:
+    """Return the profile to predict from where none has to be made, and where it comes from.
 
-
-def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:
-    """Return the profiles to predict from; raises BadInputError for those of something else."""
+    For another machine that is the one that was made here, or else the one that is shipped. None of them is of an
+    interpreter that the user names. Raises BadInputError for a file of something else.
+    """
     if request.profile is not None:
         capture = read_capture(Path(request.profile))
-        capture.check(here, is_elsewhere=request.machine is not None)
-        if capture.is_quick:
-            events.notice(f"{request.profile} is a quick profile of a search: leave --profile out for a thorough one")
-        if here.workload.kind != Kind.PYTHON:
-            _check_batches(request, here, events)
-        return capture
-    _check_batches(request, here, events)
-    sizes = profiled_sizes(here)
-    return captured(here, sizes, wait=request.wait, new=request.new, events=events)
+        capture.check(own)
+        return capture, SourceKind.FILE
+    is_open = request.machine is not None and not request.new and request.python is None
+    shipped = shipped_capture(own) if is_open else None
+    made = capture_made_here(own, profiled_sizes) if shipped is not None else None
+    return made or shipped, SourceKind.SHIPPED if made is None and shipped is not None else SourceKind.OWN
+
+
+def _here(request: PredictRequest, own: ParsedRequest, events: ProfileEvents) -> Job | None:
+    """Return the job that is profiled, or that the profile of a file is compared with.
+
+    None where the interpreter has no TensorFlow, and none of it is needed.
+    """
+    try:
+        here = prepare(own)
+    except BadInputError:
+        if request.profile is None or request.machine is None or own.workload.kind != Kind.PYTHON:
+            raise
+        return None
+    here.tell_notes(events.notice)
+    return here
+
+
+def _job(request: PredictRequest, asked: _Asked | None, found: Capture | None, here: Job | None) -> Job:
+    """Return what is predicted: on the machine that is asked about, with the build that was profiled."""
+    build = None if found is None else found.build
+    if here is not None and (build is None or build.id == here.build.id):
+        if asked is None:
+            return here
+        build = here.build
+    assert build is not None  # without a profile there is a job here
+    machine = None if asked is None else asked.machine
+    return elsewhere(parse_request(request.search, stores=False, machine=machine), build)
+
+
+def _measured(request: PredictRequest, here: Job | None, events: ProfileEvents) -> Capture:
+    """Return the profile of the cache, or a new one."""
+    assert here is not None  # nothing else is at hand
+    return captured(here, profiled_sizes(here), wait=request.wait, new=request.new, events=events)
+
+
+def _source(
+    request: PredictRequest, kind: SourceKind, capture: Capture, job: Job, here: Job | None, asked: _Asked | None
+) -> ProfileSource:
+    """Return where a profile comes from, and how it differs from the machine's file, or from what is here."""
+    runtime = None if here is None else here.subject.runtime
+    environment: Mapping[str, str] | None = job.environment
+    place = "here"
+    if asked is not None and asked.runtime is not None:
+        runtime, environment, place = asked.runtime, asked.environment, f"in {request.machine}"
+    return ProfileSource(
+        kind=kind,
+        file=request.profile,
+        created=capture.created,
+        differences=capture.differences(runtime, environment, place),
+    )
 
 
 def _check_batches(request: PredictRequest, here: Job, events: ProfileEvents) -> None:
     """Raise BadInputError for a model whose inputs have another batch size than is asked for: its export tells."""
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         here.launcher(notify=events.notice)
+
+
+def _unlike_cores(job: Job, setting: Setting) -> str:
+    """Return how the cores of the processes of a setting differ, in words; "" where they do not."""
+    kinds, cpu_sets = job.machine.kind_by_core, job.space.deployment(setting).cpu_sets
+    return (unlike(cpu_sets, kinds) if kinds and cpu_sets else None) or ""
 
 
 def _ideal(predictor: Predictor, space: Space, machine: Machine, hardware: Hardware) -> IdealResult:

@@ -18,7 +18,7 @@ from tuner.job.events import ProfileEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
 from tuner.job.overhead import Resized, advice, check_inside, launch_traced, traced_overhead
-from tuner.job.parsed import parse_request
+from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import ProfileRequest, SearchRequest
 from tuner.machine.locks import machine_lock
 from tuner.measure.budget import Countdown
@@ -318,13 +318,17 @@ def thread_counts(usable_cpus: int) -> list[int]:
     return sorted({*doubled, max(1, usable_cpus)})
 
 
-def check_profiled(job: Job) -> None:
-    """Raise BadInputError for a job that has no operators to look at."""
-    check_inside(job.workload, job.framework)
-    if job.device.kind != CPU:
-        raise BadInputError(f"operators are profiled on the CPU only, found --device {job.device.name}", "leave it out")
-    if job.workload.execution is not Execution.GRAPH:
-        raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
+def check_profiled(asked: ParsedRequest) -> None:
+    """Raise BadInputError for a request that has no operators to look at."""
+    check_inside(asked.workload, asked.framework)
+    if asked.device.kind != CPU:
+        raise BadInputError(
+            f"operators are profiled on the CPU only, found --device {asked.device.name}", "leave it out"
+        )
+    if asked.workload.execution is not Execution.GRAPH:
+        raise BadInputError(
+            f"--execution {asked.workload.execution} has no graph of operators", "use --execution graph"
+        )
 
 
 # ---- operators, one at a time ---------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from pathlib import Path
 from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.machine.cgroup import read_limits
-from tuner.machine.cpulist import format_list
+from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.topology import Cache, Topology, read_mask, read_topology, text_of
 
 _GIB = 1024**3
+_LONGEST = 80  # characters of a fact that is shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,46 @@ def detect(root: Path = Path("/")) -> Machine:
         cores=[format_list(core) for core in cores],
         core_kinds=topology.kinds_of(cores),
     )
+
+
+def contradiction(machine: Machine) -> str | None:
+    """Return which facts of a machine cannot be, or not together; None where all can."""
+    n_cores, n_cpus = machine.physical_cores, machine.logical_cpus
+    if n_cores < 1 or n_cpus < n_cores:
+        return f"physical_cores is {n_cores}, and logical_cpus {n_cpus}"
+    if not 1 <= machine.sockets <= n_cores:
+        return f"sockets is {machine.sockets}, and physical_cores {n_cores}"
+    if machine.threads_per_core < 1:
+        return f"threads_per_core is {machine.threads_per_core}"
+    if machine.cpu_quota is not None and machine.cpu_quota <= 0:
+        return f"cpu_quota is {machine.cpu_quota:g}"
+    if machine.cores and len(machine.cores) != n_cores:
+        return f"cores lists {len(machine.cores)}, and physical_cores is {n_cores}"
+    if machine.core_kinds and len(machine.core_kinds) != len(machine.cores):
+        return f"core_kinds lists {len(machine.core_kinds)}, and cores {len(machine.cores)}"
+    if any((cache.size_bytes or 0) < 0 or cache.n_instances < 1 for cache in machine.caches):
+        return "a cache is smaller than nothing"
+    lists = {"affinity": machine.affinity, "cores": machine.cores, "numa_nodes": [*machine.numa_nodes.values()]}
+    sets: dict[str, list[frozenset[int]]] = {}
+    for name, told in lists.items():
+        try:
+            sets[name] = [parse_list(text) for text in ([told] if isinstance(told, str) else told)]
+        except ValueError:
+            return f"{name} is {_short(repr(told))}"
+    (allowed,), cores = sets["affinity"], sets["cores"]
+    if len(allowed) != n_cpus:
+        return f"affinity lists {len(allowed)} CPUs, and logical_cpus is {n_cpus}"
+    if cores and frozenset().union(*cores) != allowed:
+        return f"cores lists other CPUs than affinity, {_short(machine.affinity)}"
+    if sum(map(len, cores)) > n_cpus:
+        return "cores lists a CPU twice"
+    if not frozenset().union(*sets["numa_nodes"]) <= allowed:
+        return f"numa_nodes lists other CPUs than affinity, {_short(machine.affinity)}"
+    return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def host_of(machine: Machine) -> str:

@@ -17,6 +17,8 @@ from tuner.quantity import CPUS, Quantity
 
 EXAMPLE = "sockets=2,cores=28,smt=2"
 _GIB = 1024**3
+_MOST_CPUS = 8192
+"""As many as Linux is built for on the largest servers (NR_CPUS)."""
 
 
 class _Word(NamedTuple):
@@ -39,8 +41,8 @@ class _Word(NamedTuple):
 
 _MEMORY = {"GiB": 1.0, "G": 1.0, "GB": 1e9 / _GIB, "MiB": 1 / 1024, "TiB": 1024.0, "T": 1024.0}
 _WORDS = {
-    "sockets": _Word(1, 8, is_whole=True, default=1),
-    "cores": _Word(1, 256, is_whole=True),
+    "sockets": _Word(1, 64, is_whole=True, default=1),
+    "cores": _Word(1, 4096, is_whole=True),
     "smt": _Word(1, 8, is_whole=True, default=1),
     "quota": _Word(0.01, 4096, units={"CPUs": 1.0, **CPUS.units}),
     "memory": _Word(
@@ -121,6 +123,13 @@ def parse_spec(text: str) -> MachineSpec:
     known = {name: values.get(name, word.default) for name, word in _WORDS.items()}
     whole = {name: int(known[name] or 1) for name, word in _WORDS.items() if word.is_whole}
     n_cpus, quota = math.prod(whole.values()), known["quota"]
+    if n_cpus > _MOST_CPUS:
+        raise BadInputError(f"--machine has {n_cpus:,} CPUs", f"expected at most {_MOST_CPUS:,}")
+    if whole["sockets"] > whole["cores"]:
+        raise BadInputError(
+            f"--machine has more sockets ({whole['sockets']}) than each of them has cores ({whole['cores']})",
+            "expected in cores those of one socket; of a virtual machine, whose sockets are made up, leave sockets out",
+        )
     if quota is not None and quota > n_cpus:
         raise BadInputError(f"--machine has a quota of {quota:g} on {n_cpus} CPUs", "expected no more than there are")
     return MachineSpec(**{**known, **whole})  # type: ignore[arg-type]  # each by its own name

@@ -35,6 +35,7 @@ class Code(StrEnum):
     STALLED = "stalled"
     PINNED = "pinned"
     UNLIKE_CORES = "unlike cores"
+    OTHER_BUILD = "other build"
     NOT_STEADY = "not steady"
     FORKS = "forks differ"
     FEW_SAMPLES = "few samples"
@@ -81,6 +82,8 @@ ADVICE = {
     "(sched_setaffinity, taskset, OMP_PROC_BIND)",
     Code.UNLIKE_CORES: "requests that go to the slower cores take longer: use fewer processes, or only cores of one "
     "kind (taskset -c LIST tftune …)",
+    Code.OTHER_BUILD: "operators may take other times: trust the order of settings that are far apart, or profile the "
+    "workload where it will run",
     Code.STALLED: "it was measured again; check for other programs, or for I/O in the workload",
     Code.NOT_STEADY: "the speed still changed after the warm-up: give a longer --time-budget",
     Code.FORKS: "the finals continued with fresh interpreters, so fewer rounds count: give a longer --time-budget",

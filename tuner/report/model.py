@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.frameworks import registry
 from tuner.frameworks.framework import Part
 from tuner.machine.host import Machine
 from tuner.model.overhead import HIDDEN
@@ -25,6 +26,7 @@ from tuner.result.model import (
     OverheadRow,
     PredictionResult,
     ProfileResult,
+    SourceKind,
     Trust,
 )
 from tuner.space.values import Value
@@ -381,6 +383,7 @@ def prediction_page(result: PredictionResult, *, top: int = _TOP) -> list[Render
     item = result.workload.item
     lines: list[RenderableType] = [
         Text(f"{result.workload.name} on {machine_text(result.machine)}: {NOT_MEASURED}", style="bold"),
+        *_source(result),
         Text(
             f"best:    {setting_text(result.best.setting)} — {rate_text(result.best.items_per_s)} {item}s/s, "
             f"{result.best.ratio:.2f}× the default (of those within 2 % of the fastest, the nearest to the default)"
@@ -408,6 +411,26 @@ def prediction_page(result: PredictionResult, *, top: int = _TOP) -> list[Render
             )
         )
     return [*lines, Text(), Text("How far to trust it", style="bold"), *(Text(f"• {line}") for line in _trust(result))]
+
+
+def _source(result: PredictionResult) -> list[Text]:
+    """Return which profile it is predicted from, where that is not one of this machine that was made here."""
+    source, machine, runtime = result.source, result.profiled_on, result.runtime
+    if source.kind is SourceKind.OWN and result.trust.is_here:
+        return []
+    names = {
+        SourceKind.OWN: "the profile made here",
+        SourceKind.FILE: source.file,
+        SourceKind.SHIPPED: f"the shipped profile of {result.workload.name}",
+    }
+    framework = registry.for_build(runtime)
+    article = "an" if machine.cpu_model[:1] in "AEIOUaeiou" else "a"
+    facts = [
+        f"{machine_text(machine)} of {article} {machine.cpu_model}",
+        f"{framework.title} {runtime.get(framework.name, '')}",
+        *([source.created] if source.created else []),
+    ]
+    return [Text(f"predicted from {names[source.kind]}: {', '.join(facts)}")]
 
 
 def machine_text(machine: Machine) -> str:

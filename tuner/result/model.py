@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuner.frameworks.framework import Part
 from tuner.machine.host import Machine
-from tuner.measure.warning import seen_warnings
+from tuner.measure.warning import Code, MeasurementWarning, seen_warnings
 from tuner.model.configuration import EXECUTOR
 from tuner.model.costs import Costs
 from tuner.model.overhead import HIDDEN, Row, hiding_batch
@@ -320,6 +320,32 @@ class TrustResult(Struct, frozen=True, kw_only=True):
     """Settings of the space that were not simulated: it has too many, and those that were are a sample."""
 
 
+class SourceKind(StrEnum):
+    """Where the profile comes from that is predicted from."""
+
+    OWN = "made here"
+    FILE = "file"
+    SHIPPED = "shipped"
+
+
+class ProfileSource(Struct, frozen=True, kw_only=True):
+    """The profile that is predicted from: its `file` and the date on which it was made, as far as they are known.
+
+    `differences` are those of its build and variables from the machine's file, where that tells of them, or else from
+    what is here: as far as they may change timings.
+    """
+
+    kind: SourceKind
+    file: str | None = None
+    created: str | None = None
+    differences: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> list[MeasurementWarning]:
+        """Return that it differs, where it does."""
+        return [Code.OTHER_BUILD.seen("; ".join(self.differences))] if self.differences else []
+
+
 class IdealResult(Struct, frozen=True, kw_only=True):
     """What a scheduler that knows the best number of threads of each operator would gain, as a ratio.
 
@@ -352,6 +378,7 @@ class PredictionResult(Document, frozen=True, kw_only=True):
     knobs: tuple[str, ...]
     """By how much they matter, the most first."""
     trust: TrustResult
+    source: ProfileSource
     ideal: IdealResult | None = None
     warnings: tuple[WarningResult, ...] = ()
 
@@ -368,11 +395,14 @@ def describe_prediction(
     profiled_threads: int,
     costs: Costs,
     ideal: IdealResult | None,
+    source: ProfileSource,
     pinned: str = "",
+    unlike_cores: str = "",
 ) -> PredictionResult:
     """Return what is published of a prediction.
 
-    `pinned` is how the workload has changed the CPUs of the profiled processes, empty where it has not.
+    `pinned` is how the workload has changed the CPUs of the profiled processes, and `unlike_cores` how those of the
+    best setting's processes differ; empty where they have not, and do not.
     """
     rates = predicted.rates
     reference_rate = rates[predicted.reference]
@@ -410,8 +440,9 @@ def describe_prediction(
             ignored_knobs=predicted.ignored,
             left_out=predicted.left_out,
         ),
+        source=source,
         ideal=ideal,
-        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
+        warnings=tuple(map(WarningResult.of, [*source.warning, *seen_warnings(pinned, unlike_cores)])),
     )
 
 

@@ -32,7 +32,7 @@ BuildFacts = Annotated[
 
 _PLACE = frozenset({"name", "index", "uuid", "slice_index", "seen_as"})
 """Where a device is, or what it is called."""
-_LIBRARY_FOLDERS = frozenset({"LD_LIBRARY_PATH"})
+LIBRARY_FOLDERS = frozenset({"LD_LIBRARY_PATH"})
 """Variables that name folders of one machine: a program elsewhere has its libraries in others."""
 
 
@@ -119,7 +119,7 @@ class Subject(Document, frozen=True, kw_only=True):
     @property
     def variables(self) -> dict[str, str]:
         """Return the variables of `environment` that a program needs, too, to run as it was measured."""
-        return {name: value for name, value in (self.environment or {}).items() if name not in _LIBRARY_FOLDERS}
+        return {name: value for name, value in (self.environment or {}).items() if name not in LIBRARY_FOLDERS}
 
     @property
     def device_identity(self) -> dict[str, Any]:
