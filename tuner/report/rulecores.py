@@ -15,10 +15,11 @@ from tuner.quantity import plural, ratio_text
 from tuner.rules.recipe import ONEDNN, Recipe
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.strata import Ratio, Stratum, StratumEvidence
+from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
 
 BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
-CLASSES = {"1-2": 2, "4-8": 8, "16": 31, "32+": math.inf}
+CLASSES = {"1–2": 2, "4–8": 8, "16": 31, "32+": math.inf}
 """Machines by their usable cores: what a class is called, and the most that it has."""
 _USUAL = Stratum(shape=None, pool=EIGEN, onednn=True, quota=False)
 IN_COLUMNS = frozenset({OPENMP, ONEDNN, "cores"})
@@ -126,15 +127,17 @@ def _measured(group: RuleList, kind: Stratum) -> Iterator[Cell]:
 
 def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
     """Return what a rule comes to in a stratum."""
-    words = " and ".join(str(each) for each in rule.literals if each.feature not in IN_COLUMNS)
-    models = f"if {words}, " if words else "" if rule is group.rules[0] else "else "
+    models = " and ".join(str(each) for each in rule.literals if each.feature not in IN_COLUMNS)
+    models = f"if {models}, " if models else "" if rule is group.rules[0] else "else "
     gain = row.gained if row.expected is None else row.expected.over_default
-    same = next((each for each in rule.evidence.equivalents if each.startswith("what ")), None)
+    # A guide on threads is a name for several variables; how many processes there are is said in fewer words.
+    guides = () if INSTANCES in rule.terms else (each for each in rule.evidence.equivalents if each.startswith("what "))
+    words = next(iter(guides), rule.recipe.words(row.kind.pool))
     return Cell(
         known=Known.MEASURED,
         cores=_cores(row.kind),
         models=models,
-        advised=(same or rule.recipe.words(row.kind.pool)) if row.is_advised else "",
+        advised=words if row.is_advised else "",
         gain=gain,
         call=row.call if row.is_advised else None,
         basis=_basis(gain.n_workloads, row.n_machines),

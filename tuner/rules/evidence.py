@@ -322,7 +322,7 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         covers_threads=_covers_threads(subject.knobs, situation),
         surface=ResponseSurface(default, _of_one_process(measured, whole, unasked, on_gpu=on_gpu)),
     )
-    return study if on_gpu else replace(study, processes=_of_processes(study, whole, measured))
+    return study if on_gpu else replace(study, processes=of_processes(study, whole, measured))
 
 
 def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
@@ -383,7 +383,7 @@ def _of_one_process(
     ]
 
 
-def _of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measured]) -> StudyEvidence | None:
+def of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measured]) -> StudyEvidence | None:
     """Return a study as evidence on processes; None where none was measured that has its share of the cores.
 
     The guides on their number are among the baselines where they come to such processes.
