@@ -987,6 +987,16 @@ def test_what_several_processes_need_is_emitted_where_it_is_asked_for(
     assert "--instances is an answer at the workload's own batch size" in error
 
 
+def test_the_price_is_that_of_the_processes_here(call_on: Call, call: Call, processes_file: str) -> None:
+    """No study has 12 cores: the rule is about such builds, and a call is about as many processes as there are here."""
+    twelve = SIXTEEN | {"logical_cpus": 12, "physical_cores": 12, "affinity": "0-11", "numa_nodes": {"0": "0-11"}}
+    call_on(with_groups=True, **twelve | {"cores": [str(core) for core in range(12)]})
+    document = json.loads(call("recommend", "resnet50", "--rules", processes_file, "--json")[1])
+    expected = document["several"]["expected"]
+    assert (document["several"]["processes"], expected["kind"]["shape"]) == (12, None)
+    assert expected["call"]["ratio"] == pytest.approx(12 / expected["ratio"])
+
+
 def test_few_cores_keep_one_process(call_on: Call, call: Call, processes_file: str) -> None:
     four = SIXTEEN | {"logical_cpus": 4, "physical_cores": 4, "affinity": "0-3", "numa_nodes": {"0": "0-3"}}
     call_on(with_groups=True, **four | {"cores": ["0", "1", "2", "3"]})

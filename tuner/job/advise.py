@@ -224,7 +224,7 @@ def _by_rules(
         **applied(_deployment(job, setting)),
         evidence=evidence,
         counter_example=None if evidence is None else counter_example(evidence, situation),
-        expected=_expected(followed, outside),
+        expected=_expected(followed, outside, setting, job.space.reference),
     )
 
 
@@ -240,7 +240,9 @@ def _advice(choice: _GroupChoice) -> RuleAdvice:
     )
 
 
-def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> ExpectedSpeedup | None:
+def _expected(
+    followed: Sequence[_GroupChoice], outside: Sequence[str], setting: Setting, default: Setting
+) -> ExpectedSpeedup | None:
     """Return what is expected over the default, which is 1 where it is kept; None beyond what the evidence reaches."""
     if not followed:
         return ExpectedSpeedup(ratio=1.0, low=1.0, high=1.0, n_workloads=0, prediction_interval=None, kind=None)
@@ -248,11 +250,13 @@ def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> Expec
     if outside or stratum is None or stratum.expected is None:
         return None
     gained = stratum.expected.over_default
+    # Of a number of cores that no study has, the evidence knows no number of processes.
+    here = structs.replace(stratum, n_processes=int(setting.to_dict().get(INSTANCES, 1)))
     return ExpectedSpeedup(
         **fields_of(ExpectedSpeedup, gained),
         prediction_interval=stratum.expected.prediction_interval,
         kind=stratum.kind,
-        call=stratum.call,
+        call=here.priced(setting.batch_size / default.batch_size).call,
     )
 
 
