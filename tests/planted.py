@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,19 @@ from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
 from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.paths import FILE_URL
 from tuner.plain import to_plain
-from tuner.rules.evidence import StudyEvidence, apply
+from tuner.rules.evidence import StudyEvidence, apply, of_processes
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Literal, Situation
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.space.deployment import Deployment
+from tuner.space.groups import INSTANCES, groups
 from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP
 from tuner.space.values import Value
@@ -44,6 +46,7 @@ from tuner.study.attributes import stored_noise
 from tuner.study.record import SCHEMA
 from tuner.study.storage import open_storage
 from tuner.study.subject import BaselineFacts, KnobFacts, Subject, WorkloadFacts
+from tuner.study.trials import GROUP
 from tuner.trial.outcome import Slice
 from tuner.workload.workload import Execution
 
@@ -53,6 +56,9 @@ BLOCK_SD, PROCESS_SD = 0.03, 0.006  # what is told of the noise; the errors them
 ONE_THREAD = Recipe.of({"inter_op": "1", "intra_op": "1"})
 ONE_POOL = Recipe.of({"inter_op": "1", "intra_op": "cores"})
 BY_WIDTH = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op"})
+
+Several = Callable[[Situation, int], float]
+"""Gives the true log-ratio of so many processes to the default."""
 
 _LEAST_MFLOPS, _MOST_MFLOPS = 0.01, 2000.0  # of a step's operators
 
@@ -92,6 +98,8 @@ class PlantedStudy:
     finals: Array
     """Mean log rates, shape (rounds, contenders); the default is the first."""
     process_sd: float
+    several: list[tuple[Setting, float, float]] = field(default_factory=list)
+    """The trials of several processes."""
 
 
 def make(
@@ -102,8 +110,12 @@ def make(
     cores: Sequence[int] = (8, 16),
     pools: Sequence[str] = (EIGEN,),
     extra: int = 8,
+    several: Several | None = None,
 ) -> Iterator[PlantedStudy]:
-    """Yield a study of each workload on each machine in each build."""
+    """Yield a study of each workload on each machine in each build.
+
+    It has trials of several processes where `several` says what these gain.
+    """
     # As a suite would: workloads of every size, each somewhere in its own part of the range.
     sizes = rng.permutation((np.arange(workloads) + rng.random(workloads)) / workloads)
     for number in range(workloads):
@@ -120,7 +132,7 @@ def make(
                     pool=pool,
                     onednn=True,
                 )
-                yield _study(rng, situation, truth, extra)
+                yield _study(rng, situation, truth, extra, several)
 
 
 def studies(planted: Sequence[PlantedStudy]) -> list[StudyEvidence]:
@@ -165,10 +177,13 @@ def _machine(cores: int) -> Machine:
         memory_bytes=64 << 30,
         memory_limit_bytes=None,
         caches=[Cache(name="L3", size_bytes=32 << 20, n_instances=1)],
+        cores=[str(core) for core in range(cores)],
     )
 
 
-def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: int) -> PlantedStudy:
+def _study(
+    rng: np.random.Generator, situation: Situation, truth: Truth, extra: int, several: Several | None
+) -> PlantedStudy:
     n = situation.machine.logical_cpus
     openmp = situation.pool == OPENMP
     values: dict[str, Value] = {"inter_op": n, "intra_op": n, "batch_size": situation.batch_size}
@@ -202,7 +217,18 @@ def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: 
         contenders=contenders,
         finals=finals,
         process_sd=PROCESS_SD,
+        several=[
+            (group, *_trial(rng, several(situation, int(group[INSTANCES])))) for group in groups_of(situation, default)
+        ]
+        if several is not None
+        else [],
     )
+
+
+def groups_of(situation: Situation, default: Setting) -> list[Setting]:
+    """Return the settings of several processes at the workload's own batch size."""
+    knobs = {name: (value,) for name, value in default.items}
+    return list(groups(FRAMEWORK.catalogue, knobs, default, situation.machine, {}))
 
 
 def _suggest(default: Setting, trials: Sequence[tuple[Setting, float, float]]) -> Setting:
@@ -285,7 +311,7 @@ def _as_study(number: int, planted: PlantedStudy) -> StudyEvidence:
         )
     situation = planted.situation
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
-    return StudyEvidence(
+    study = StudyEvidence(
         name=f"made-{number}",
         created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
         host=host_of(situation.machine),
@@ -299,6 +325,10 @@ def _as_study(number: int, planted: PlantedStudy) -> StudyEvidence:
         covers_threads=True,
         surface=ResponseSurface(planted.default, measured),
     )
+    several = [
+        Measured(setting=s, log_ratio=mean, variance=se**2 + planted.process_sd**2) for s, mean, se in planted.several
+    ]
+    return replace(study, processes=of_processes(study, planted.default, several))
 
 
 def write(planted: Sequence[PlantedStudy], storage: optuna.storages.BaseStorage) -> None:
@@ -307,11 +337,13 @@ def write(planted: Sequence[PlantedStudy], storage: optuna.storages.BaseStorage)
         study = optuna.create_study(study_name=f"made-{number}", storage=storage, direction="maximize")
         for key, value in attributes(number, each).items():
             study.set_user_attr(key, value)
-        study.add_trials([_stored(each, *trial) for trial in each.trials])
+        study.add_trials([_stored(each, *trial) for trial in [*each.trials, *each.several]])
 
 
 def _stored(planted: PlantedStudy, setting: Setting, mean: float, se: float) -> optuna.trial.FrozenTrial:
-    values = {knob: sorted({s[knob] for s, *_ in planted.trials}, key=str) for knob, _ in planted.default.items}
+    """Return a trial as a storage has it; of several processes, as that of a group."""
+    known = [each.to_dict() for each, *_ in [*planted.trials, *planted.several]]
+    values = {knob: sorted({each[knob] for each in known if knob in each}, key=str) for knob, _ in setting.items}
     return create_trial(
         state=TrialState.COMPLETE,
         value=mean,
@@ -327,7 +359,8 @@ def _stored(planted: PlantedStudy, setting: Setting, mean: float, se: float) -> 
             **dict.fromkeys(("alone", "over_limit", "pruned"), False),
             **dict.fromkeys(("eligible", "steady"), True),
             "status": "ok",
-        },
+        }
+        | ({GROUP: True} if INSTANCES in setting.to_dict() else {}),
     )
 
 

@@ -443,7 +443,7 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     assert repr(rules) == "<Rules 1, from 213 studies>"
     assert "more than 2 cores" in str(rules)
     assert "more than 2 cores" in str(HTMLFormatter()(rules))
-    assert str(HTMLFormatter()(rules)).count("<table>") == 2
+    assert str(HTMLFormatter()(rules)).count("<table>") == 3  # cores, situations and sets
 
 
 @pytest.mark.tensorflow

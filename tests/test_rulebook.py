@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ import tuner
 from tests.command_line import ROOT, tftune_here
 from tests.conftest import DATA, QUIET, Call
 from tests.frameworks import MADE_MACHINE, WAYS, read_space, resolve
-from tests.planted import ONE_THREAD, Truth, make, studies_in, write
+from tests.planted import NOTHING, ONE_THREAD, Truth, groups_of, make, studies, studies_in, write
 from tuner.api.rules import Recommendation
 from tuner.devices.cpu import DEVICE
 from tuner.errors import BadInputError
@@ -35,16 +36,19 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features
 from tuner.report import chart, frame, rulepage, terminal
 from tuner.report.emit import Format, emit
+from tuner.report.rulecores import Known, by_cores
 from tuner.result.comparison import ComparisonResult, SideResult
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult
+from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.gains import CounterExample
+from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import Proof
-from tuner.rules.recipe import BATCH, THREADS, Recipe
-from tuner.rules.rule import AdviceReason, Rule, RuleSet, counter_example, decide
+from tuner.rules.recipe import BATCH, PROCESSES, THREADS, Recipe
+from tuner.rules.rule import AdviceReason, PredictedGain, Rule, RuleSet, counter_example, decide
 from tuner.rules.situation import Situation
-from tuner.rules.strata import SituationKind, Stratum
+from tuner.rules.strata import Ratio, SituationKind, Stratum
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import VerdictCode
@@ -87,6 +91,27 @@ def threads_changed(rule_set: RuleSet, **changes: Any) -> RuleSet:
     return structs.replace(rule_set, groups={THREADS: structs.replace(rule_set.groups[THREADS], **changes)})
 
 
+def on_many_cores(situation: Situation, n: int) -> float:
+    """Return what processes gain (log-ratio): the more the better on 16 cores, and always a tenth less on fewer."""
+    cores = situation.machine.usable_cores
+    return 0.5 * math.log(n) / math.log(cores) if cores == 16 else -0.1
+
+
+@pytest.fixture(scope="module")
+def with_processes(rules: RuleSet) -> RuleSet:
+    """Rules of studies in which no setting of one process is better than another, and several are on 16 cores.
+
+    They say nothing of other features, so that they hold for whatever runs there.
+    """
+    made = make(np.random.default_rng(1), truth=NOTHING, workloads=12, cores=(4, 16), several=on_many_cores)
+    lists = distil(studies(list(made)), replace(LearnPlan(), n_sign_flips=100))
+    assert {name: len(each.rules) for name, each in lists.items()} == {THREADS: 0, PROCESSES: 1}
+    of_cores = {
+        name: structs.replace(each, coverage=structs.replace(each.coverage, ranges={})) for name, each in lists.items()
+    }
+    return structs.replace(rules, groups=of_cores)
+
+
 # ---- golden pages ---------------------------------------------------------------------------------------------------
 
 
@@ -118,8 +143,8 @@ def test_the_page_is_one_file_with_its_pictures_inside(rules: RuleSet) -> None:
     page = rulepage.html(rules, {name: svg for name, svg in drawn.items() if svg})
     assert page.count("<svg") == 2
     assert "<img" not in page
-    # Situations and sets, the headline, one of each of two rules, two of what was left out: workloads, and machines.
-    assert page.count("<table>") == 9
+    # Cores, situations and sets, the headline, one of each of two rules, two of what was left out: workloads, machines.
+    assert page.count("<table>") == 10
     assert not re.search(r"(src|href)=\"http", page)
 
 
@@ -154,6 +179,61 @@ def test_a_page_of_batches_alone_does_not_speak_of_threads(rules: RuleSet) -> No
     assert "TensorFlow's defaults" not in page
 
 
+def test_the_page_begins_with_what_to_set_by_cores(with_processes: RuleSet) -> None:
+    page = rulepage.markdown(with_processes, {})
+    few, some, many, most = (cells[PROCESSES] for _, cells in by_cores(with_processes))
+    assert [each[0].known for each in (few, some, many, most)] == [
+        Known.UNKNOWN,
+        Known.MEASURED,
+        Known.MEASURED,
+        Known.UNKNOWN,
+    ]
+    assert str(some[0]) == "nothing (no rule), measured on 4 cores: 12 workloads, 1 machine"
+    assert re.fullmatch(
+        r"processes one per core: 1\.\d+× \[1\.\d+, 1\.\d+\], a call takes (9|10)\.\d\d×, measured on 16 cores: "
+        "12 workloads, 1 machine",
+        str(many[0]),
+    )
+    table = page.partition("**Never measured**")[0].splitlines()
+    assert table[4] == "What to set by usable cores (stock, oneDNN on, no CPU limit):"
+    assert table[6] == "| cores | threads | batch size | processes |"
+    assert [line.split(" | ")[0] for line in table[8:12]] == ["| 1–2", "| 4–8", "| 16", "| 32+"]
+    assert table[10].endswith(f"| unknown | {many[0]} |")
+    assert "### On processes" in page
+    assert re.search(r"\| stock \| on \| none \| 16 \| 1 \| A \| 1\.\d+× .*\| (9|10)\.\d\d× \|", page)
+    assert "- A on 16 cores: 16 processes, each with TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1" in page
+    assert "# Run 16 processes of the program at the same time, each with these settings." in page
+
+
+def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: RuleSet) -> None:
+    gain = Ratio(ratio=3.0, low=2.0, high=4.0, n_workloads=5)
+    call = Ratio(ratio=10.7, low=8.0, high=16.0, n_workloads=5)
+    made = [
+        PredictedGain(
+            kind=Stratum(shape=f"{n} cores", pool=EIGEN, onednn=True, quota=False),
+            terms={"instances": "cores/2"},
+            gain=gain,
+            call=call,
+            basis="profiles of 16 cores",
+        )
+        for n in (16, 64)
+    ]
+    group = structs.replace(with_processes.groups[PROCESSES], predicted=tuple(made))
+    predicted = structs.replace(with_processes, groups=with_processes.groups | {PROCESSES: group})
+    assert RuleSet.from_document(to_builtins(predicted)) == predicted
+    *_, many, most = (cells[PROCESSES] for _, cells in by_cores(predicted))
+    assert [each.known for each in many] == [Known.MEASURED]
+    figures = "3.00× [2.00, 4.00], a call takes 10.70×"
+    text = f"processes one per 2 cores: {figures}, predicted on 64 cores: profiles of 16 cores"
+    assert [str(each) for each in most] == [text]
+    assert text in rulepage.markdown(predicted, {})
+
+
+def test_rules_on_processes_come_back_from_their_file(with_processes: RuleSet, tmp_path: Path) -> None:
+    rulebook.save(with_processes, tmp_path / "rules.json")
+    assert rulebook.load(tmp_path / "rules.json")[0] == with_processes
+
+
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +251,7 @@ def test_rules_come_back_from_their_file(rules: RuleSet, tmp_path: Path) -> None
         ('{"schema": NaN}', "is not valid JSON: JSON is malformed: invalid character"),
         ("[]", "it is not a rules file"),
         ('{"groups": {}}', "format None"),
-        ('{"groups": {}, "schema": 2}', "rules have format 2, this version of tftune reads format 3"),
+        ('{"groups": {}, "schema": 2}', "rules have format 2, this version of tftune reads formats 3 and 4"),
         ('{"groups": {}, "schema": 3}', "the rules are invalid .Object missing required field `provenance`"),
     ],
 )
@@ -179,6 +259,16 @@ def test_a_file_that_holds_no_rules_is_refused(text: str, message: str, tmp_path
     (tmp_path / "rules.json").write_text(text)
     with pytest.raises(BadInputError, match=message):
         rulebook.load(tmp_path / "rules.json")
+
+
+def test_rules_of_the_format_before_are_read_as_they_are(document: dict[str, Any]) -> None:
+    """They lack rules on processes alone; what such a rule says of a stratum, they leave out."""
+    earlier = json.loads(json.dumps(document | {"schema": 3}))
+    for rule in earlier["groups"]["threads"]["rules"]:
+        for row in (*rule["advice"]["strata"], *rule["advice"]["builds"]):
+            del row["n_processes"]
+    del earlier["groups"]["threads"]["predicted"]
+    assert RuleSet.from_document(earlier) == RuleSet.from_document(document)
 
 
 def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
@@ -356,19 +446,91 @@ def test_parameters_make_another_workload_not_another_version(tmp_path: Path) ->
 
 
 def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> None:
-    from tests.planted import studies as in_memory
-
-    planted = list(make(np.random.default_rng(0), truth=Truth(), workloads=2))
+    planted = list(make(np.random.default_rng(0), truth=Truth(), workloads=2, several=on_many_cores))
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
     write(planted, storage)
-    stored, _ = read(all_records(storage))
-    for a, b in zip(in_memory(planted), stored, strict=True):
+    from_storage, _ = read(all_records(storage))
+    for a, b in zip(studies(planted), from_storage, strict=True):
         assert a.situation == b.situation
         assert a.baselines == b.baselines
         assert a.best_found(batch=False) == b.best_found(batch=False)
         best = [b.best_found(batch=True)]
         assert a.surface.gains(best)[0] == pytest.approx(b.surface.gains(best)[0], abs=0.02)
+        assert a.processes is not None and b.processes is not None
+        assert (a.processes.default, a.processes.baselines) == (b.processes.default, b.processes.baselines)
+        assert a.processes.surface.measured == b.processes.surface.measured
+        counted = [*a.processes.surface.measured]
+        assert a.processes.surface.gains(counted)[0] == pytest.approx(b.processes.surface.gains(counted)[0], abs=0.02)
+
+
+def test_processes_that_do_not_share_the_cores_evenly_say_nothing_of_their_number(tmp_path: Path) -> None:
+    """Such as those of a search that held a knob, or kept its processes to fewer cores."""
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+    assert storage is not None
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,), several=on_many_cores)
+    pinned = [(each.with_values(intra_op=1), mean, se) for each, mean, se in planted.several]
+    write([replace(planted, several=[each for each in pinned if each[0]["instances"] != 8])], storage)
+    [study], _ = read(all_records(storage))
+    assert study.covers_threads
+    assert study.processes is None
+
+
+def test_what_the_finals_of_several_processes_say_counts_too(tmp_path: Path) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+    assert storage is not None
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))
+    write([planted], storage)
+    [record] = all_records(storage)
+    assert read([record])[0][0].processes is None
+    group = groups_of(planted.situation, planted.default)[0]
+    finals = record.get("finals")
+    of_default = finals["contenders"][0]
+    several = of_default | {"names": ["several"], "setting": group.to_dict()}
+    name = of_default["names"][0]
+    rounds = [
+        each | {"slices": {name: each["slices"][name], "several": [
+            one | {"elapsed_s": one["elapsed_s"] / 2, "step_s": [one["elapsed_s"] / 2]} for one in each["slices"][name]
+        ]}}
+        for each in finals["rounds"]
+    ]  # fmt: skip
+    record.put("group_finals", finals | {"contenders": [several, of_default], "rounds": rounds})
+    [study], _ = read(all_records(storage))
+    assert study.processes is not None
+    best = study.processes.best_found(batch=False)
+    assert best["instances"] == group["instances"] == 8
+    assert study.processes.surface.log_ratio(study.processes.default, best)[0] == pytest.approx(math.log(2), abs=0.05)
+
+
+def test_a_planned_study_tells_without_finals(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=3, cores=(8,))
+    planned, unfinished, _ = all_records(storage)
+    for record in (planned, unfinished):
+        record.put("finals", None)
+    planned.put("planned", True)
+    good, out = read(all_records(storage))
+    assert [study.name for study in good] == ["made-0", "made-2"]
+    assert _counts(out) == {"no finals": 1}
+    assert all(len(study.surface.measured) > 5 for study in good)
+
+
+def test_studies_whose_space_has_the_number_of_processes_need_one_among_them(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=3, cores=(8,))
+    knob = {"active": True, "variable": None, "meaning": "processes"}
+    searched = {
+        "made-0": {"instances": knob | {"values": [2, 4]}},
+        "made-1": {"instances": knob | {"values": [1, 2]}},
+        "made-2": {"streams": knob | {"values": [1, 2]}},
+    }
+    for record in all_records(storage):
+        described = record.get("described")
+        record.put("described", described | {"knobs": described["knobs"] | searched[record.name]})
+    good, out = read(all_records(storage))
+    assert [study.name for study in good] == ["made-1"]
+    assert _counts(out) == {
+        "it had several processes in all of its settings": 1,
+        "it had several calls at once, which these rules do not cover": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -652,7 +814,7 @@ def call_on(
         known=True,
     )
 
-    def use(build: str = EIGEN, name: str = "resnet50", **changes: Any) -> Job:
+    def use(build: str = EIGEN, name: str = "resnet50", *, with_groups: bool = False, **changes: Any) -> Job:
         shape: dict[str, Any] = {
             "online_cpus": 2, "logical_cpus": 2, "physical_cores": 2, "threads_per_core": 1, "sockets": 1,
             "affinity": "0-1", "numa_nodes": {"0": "0-1"},
@@ -661,7 +823,7 @@ def call_on(
         runtime = openmp if build == OPENMP else stock
         workload = replace(resnet50, name=name)
         file = read_space("threads", small)
-        space = resolve(file, machine=small, build=runtime, workload=workload)
+        space = resolve(file, machine=small, build=runtime, workload=workload, with_groups=with_groups)
         job = Job(
             python=Path("python"),
             env={},
@@ -686,7 +848,7 @@ def call_on(
             feed=None,
             may_change_numerics=False,
             same_latency=False,
-            with_groups=False,
+            with_groups=with_groups,
             predict=None,
             libraries={},
         )
@@ -759,6 +921,99 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("follow", None)
     assert document["expected"]["ratio"] > 1.02
+
+
+SIXTEEN: dict[str, Any] = {
+    "online_cpus": 16,
+    "logical_cpus": 16,
+    "physical_cores": 16,
+    "affinity": "0-15",
+    "numa_nodes": {"0": "0-15"},
+    "cores": [str(core) for core in range(16)],
+}
+
+
+@pytest.fixture
+def processes_file(with_processes: RuleSet, tmp_path: Path) -> str:
+    """A file of rules on processes."""
+    rulebook.save(with_processes, tmp_path / "processes.json")
+    return str(tmp_path / "processes.json")
+
+
+def test_recommend_says_what_several_processes_gain_and_cost_beside_one(
+    call_on: Call, call: Call, processes_file: str
+) -> None:
+    call_on(with_groups=True, **SIXTEEN)
+    words = ("recommend", "resnet50", "--rules", processes_file)
+    code, out, _ = call(*words)
+    assert code == 0
+    assert out.startswith("= KEEP  resnet50, one process: keep TensorFlow's defaults; no rule applies\n")
+    answer = re.search(
+        r"^✔ RECOMMENDED  resnet50, 16 processes side by side: (1\.\d\d)× over TensorFlow's defaults is expected, "
+        r"between 1\.\d\d× and 1\.\d\d× for a single model; a call takes (\d+\.\d+)× \[\d.* as long; not measured "
+        r"here$",
+        out,
+        re.MULTILINE,
+    )
+    assert answer is not None
+    assert float(answer[1]) * float(answer[2]) == pytest.approx(16, rel=0.01)
+    each = " | ".join(str(core) for core in range(16))
+    assert f"TF_NUM_INTEROP_THREADS=1  TF_NUM_INTRAOP_THREADS=1  16 processes, each on its own CPUs: {each}\n" in out
+    assert f"tftune recommend resnet50 --rules {processes_file} --instances --format sh\n" in out
+    document = json.loads(call(*words, "--json")[1])
+    assert (document["env"], document["advice"]["code"]) == ({}, "keep-default")
+    several = document["several"]
+    assert (several["processes"], several["advice"]["code"]) == (16, "follow")
+    assert several["setting"]["instances"] == 16
+    assert several["expected"]["call"]["ratio"] == pytest.approx(16 / several["expected"]["ratio"])
+    assert [rule["recipe"] for rule in several["followed"]] == [{"instances": "cores"}]
+
+
+def test_what_several_processes_need_is_emitted_where_it_is_asked_for(
+    call_on: Call, call: Call, processes_file: str
+) -> None:
+    call_on(with_groups=True, **SIXTEEN)
+    words = ("recommend", "resnet50", "--rules", processes_file, "--instances")
+    assert call(*words)[1].startswith("✔ RECOMMENDED  resnet50, 16 processes side by side: ")
+    snippet = call(*words, "--format", "sh")[1]
+    assert "# Run 16 processes of the program at the same time, each with these settings" in snippet
+    assert re.search(r"# There a call takes \d+\.\d+× \[.*\] as long as under the defaults", snippet)
+    assert "export TF_NUM_INTRAOP_THREADS=1" in snippet
+    assert "taskset -c 15" in snippet
+    document = json.loads(call(*words, "--json")[1])
+    assert (document["processes"], document["several"]) == (16, None)
+    code, _, error = call(*words, "--batch")
+    assert code == 2
+    assert "--instances is an answer at the workload's own batch size" in error
+
+
+def test_the_price_is_that_of_the_processes_here(call_on: Call, call: Call, processes_file: str) -> None:
+    """No study has 12 cores: the rule is about such builds, and a call is about as many processes as there are here."""
+    twelve = SIXTEEN | {"logical_cpus": 12, "physical_cores": 12, "affinity": "0-11", "numa_nodes": {"0": "0-11"}}
+    call_on(with_groups=True, **twelve | {"cores": [str(core) for core in range(12)]})
+    document = json.loads(call("recommend", "resnet50", "--rules", processes_file, "--json")[1])
+    expected = document["several"]["expected"]
+    assert (document["several"]["processes"], expected["kind"]["shape"]) == (12, None)
+    assert expected["call"]["ratio"] == pytest.approx(12 / expected["ratio"])
+
+
+def test_few_cores_keep_one_process(call_on: Call, call: Call, processes_file: str) -> None:
+    four = SIXTEEN | {"logical_cpus": 4, "physical_cores": 4, "affinity": "0-3", "numa_nodes": {"0": "0-3"}}
+    call_on(with_groups=True, **four | {"cores": ["0", "1", "2", "3"]})
+    out = call("recommend", "resnet50", "--rules", processes_file)[1]
+    assert re.search(r"^Several +no rule applies: keep one process$", out, re.MULTILINE)
+    out = call("recommend", "resnet50", "--rules", processes_file, "--instances")[1]
+    assert out.startswith("= KEEP  resnet50: keep one process; no rule applies")
+
+
+def test_several_processes_are_refused_where_there_can_be_none(call_on: Call, call: Call, processes_file: str) -> None:
+    call_on(with_groups=False, **SIXTEEN)
+    words = ("recommend", "resnet50", "--rules", processes_file)
+    assert "Several" not in call(*words)[1]
+    assert "--instances is for the inference of one model on two cores or more" in call(*words, "--instances")[2]
+    call_on(with_groups=True, **SIXTEEN)
+    error = call("recommend", "resnet50", *RULES, "--instances")[2]
+    assert "has no rules about processes; create some: tftune search resnet50, and others" in error
 
 
 def test_numbers_of_cores_follow_a_limit_only_where_these_are_cpus(call_on: Call, call: Call) -> None:
@@ -850,7 +1105,7 @@ def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_pat
     (tmp_path / "old.json").write_text(json.dumps(old))
     code, out, error = call("recommend", "resnet50", "--rules", str(tmp_path / "old.json"))
     assert (code, out) == (2, "")
-    assert "rules have format 1, this version of tftune reads format 3" in error
+    assert "rules have format 1, this version of tftune reads formats 3 and 4" in error
     assert "tftune rules --save" in error
 
 

@@ -23,19 +23,22 @@ from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
-from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
+from tuner.rules.recipe import BATCH, PROCESSES, THREADS, Recipe, batch_recipes, process_recipes, thread_recipes
+from tuner.rules.rule import AdviceReason, Rule, decide
 from tuner.rules.situation import FEATURES, Condition, Literal, Situation, of_study, roundest, thresholds
 from tuner.rules.strata import (
     Gain,
+    Ratio,
     SituationKind,
     Stratum,
     StratumClass,
+    StratumEvidence,
     advice_by_stratum,
     over_workloads,
     prediction_interval,
 )
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
-from tuner.rules.table import TrainingTable, follow, thread_table
+from tuner.rules.table import TrainingTable, follow, process_table, thread_table
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN
 from tuner.study.attributes import Attributes
@@ -155,6 +158,34 @@ def test_a_batch_is_relative_to_the_workloads_own(wide: Situation) -> None:
     assert Recipe.of({"batch_size": "4"}).values(batch.scale) == {"batch_size": 32}
     assert Recipe.of({"batch_size": "0.125"}).values(replace(wide, batch_size=2).scale) == {"batch_size": 1}
     assert Recipe.of({"batch_size": "0.25"}).words() == "batch_size 1/4 of the workload's own"
+
+
+@pytest.mark.parametrize(
+    ("cores", "nodes", "expected"),
+    [
+        (8, 2, [8, 4, 2, 2]),
+        (2, 1, [2, 1, 1, 1]),
+        (1, 1, [1, 1, 1, 1]),
+        (96, 4, [48, 48, 24, 4]),
+        (128, 1, [64, 64, 32, 1]),
+    ],
+)
+def test_processes_are_relative_to_cores_and_nodes(
+    wide: Situation, cores: int, nodes: int, expected: list[int]
+) -> None:
+    machine = replace(
+        wide.machine, physical_cores=cores, logical_cpus=cores, numa_nodes={str(n): str(n) for n in range(nodes)}
+    )
+    scale = replace(wide, machine=machine).scale
+    assert [recipe.values(scale) for recipe in process_recipes()] == [{}, *({"instances": n} for n in expected)]
+    limited = replace(wide, machine=replace(machine, cpu_quota=1.0)).scale
+    assert {recipe.values(limited).get("instances", 1) for recipe in process_recipes()} == {1}
+
+
+def test_processes_are_said_as_one_would_say_them() -> None:
+    texts = ["one per core", "one per 2 cores", "one per 4 cores", "one per NUMA node"]
+    assert [recipe.words() for recipe in process_recipes()[1:]] == [f"processes {text}" for text in texts]
+    assert not any("instances" in recipe.to_dict() for recipe in [*thread_recipes(), *thread_recipes(on_gpu=True)])
 
 
 def test_a_compact_binding_is_spelt_as_the_study_spells_it() -> None:
@@ -534,6 +565,110 @@ def test_rules_on_batches_come_from_studies_that_have_several() -> None:
 def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
     alone = [replace(study, covers_threads=False, batches=(1, 2, 4)) for study in made(workloads=4)]
     assert list(distil(alone, PLAN)) == [BATCH]
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+EACH_CORE = Recipe.of({"instances": "cores"})
+
+
+def on_many_cores(situation: Situation, n: int) -> float:
+    """Return what processes gain (log-ratio): the more the better on 16 cores, and always a tenth less on fewer."""
+    cores = situation.machine.usable_cores
+    return 0.5 * math.log(n) / math.log(cores) if cores == 16 else -0.1
+
+
+@pytest.fixture(scope="module")
+def several() -> list[StudyEvidence]:
+    """Studies in which no setting of one process is better than another, and several processes are on 16 cores."""
+    return made(NOTHING, workloads=12, cores=(4, 16), several=on_many_cores)
+
+
+def test_a_study_tells_of_processes_beside_threads(several: list[StudyEvidence]) -> None:
+    small, large = several[:2]
+    assert small.covers_threads and large.covers_threads
+    assert small.processes is not None and large.processes is not None
+    batch = large.default.batch_size
+    assert large.processes.default == setting(instances=1, batch_size=batch)
+    counts = {each["instances"] for each in large.processes.surface.measured}
+    assert counts == {1, 2, 4, 8, 16}
+    assert large.processes.baselines["core-each"] == large.processes.setting(EACH_CORE)
+    assert large.processes.best_found(batch=False) == setting(instances=16, batch_size=batch)
+    assert not any("instances" in each.to_dict() for each in large.surface.measured)
+    assert made(workloads=1)[0].processes is None
+
+
+def test_what_gains_on_many_cores_and_costs_on_few_is_a_rule_with_a_condition(several: list[StudyEvidence]) -> None:
+    lists = distil(several, PLAN)
+    assert list(lists) == [THREADS, PROCESSES]
+    assert lists[THREADS].rules == ()
+    (rule,) = lists[PROCESSES].rules
+    assert (rule.if_, rule.then) == ("usable cores of 8 or more", "processes one per core")
+    assert rule.recipe == EACH_CORE
+    assert rule.evidence.equivalents == ("what core-each sets",)
+    (row,) = rule.advice.strata
+    assert (row.kind, row.is_advised, row.n_processes) == (on_cores(16), True, 16)
+    assert row.gained.ratio == pytest.approx(math.exp(0.5), rel=0.05)
+    assert rule.example is not None
+    assert rule.example.processes == 16
+    assert rule.example.env == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+    few, many = (study.situation for study in several[:2])
+    assert lists[PROCESSES].rule(few) is None
+    assert decide(lists[PROCESSES].rule(many), many).advice is AdviceReason.FOLLOW
+    by_workload = lists[PROCESSES].proof.by_workload
+    assert by_workload is not None and by_workload.n_studies == 24
+    assert {row.name: row for row in by_workload.rows}[POLICY].of_best.ratio > 0.97
+
+
+def test_processes_that_gain_nothing_make_no_rule() -> None:
+    none = made(NOTHING, workloads=12, cores=(4, 16), several=lambda *_: 0.0)
+    assert distil(none, replace(PLAN, n_sign_flips=100))[PROCESSES].rules == ()
+
+
+def test_a_call_of_several_processes_takes_as_many_times_longer_as_there_are_over_what_they_gain(
+    several: list[StudyEvidence],
+) -> None:
+    (row,) = distil(several, replace(PLAN, n_sign_flips=100))[PROCESSES].rules[0].advice.strata
+    assert row.call is not None and row.expected is not None
+    gain = row.expected.over_default
+    assert row.call.ratio == pytest.approx(16 / gain.ratio)
+    assert (row.call.low, row.call.high) == (pytest.approx(16 / gain.high), pytest.approx(16 / gain.low))
+
+
+def test_the_price_is_that_of_the_processes_and_of_the_batch() -> None:
+    gained = Ratio(ratio=2.0, low=1.6, high=2.5, n_workloads=6)
+    row = StratumEvidence(kind=on_cores(16), n_studies=6, gained=gained, is_advised=True)
+
+    def price(n_processes: int | None, factor: float) -> tuple[float, float | None, float | None] | None:
+        call = structs.replace(row, n_processes=n_processes).priced(factor).call
+        return None if call is None else (call.ratio, call.low, call.high)
+
+    assert price(1, 1.0) == pytest.approx((0.5, 0.4, 0.625))
+    assert price(16, 1.0) == pytest.approx((8.0, 6.4, 10.0))
+    assert price(16, 0.25) == pytest.approx((2.0, 1.6, 2.5))
+    assert price(None, 1.0) is None  # machines that differ in it have no price in common
+
+
+def test_rules_on_processes_may_ask_what_others_may(several: list[StudyEvidence]) -> None:
+    told = []
+    for number, study in enumerate(several):
+        assert study.processes is not None
+        features = replace(study.situation.features, exposed_overhead=number / 100)
+        situation = replace(study.situation, features=features)
+        told.append(replace(study, processes=replace(study.processes, situation=situation)))
+    asked = {literal.feature for condition in process_table(told).conditions for literal in condition.literals}
+    assert {"cores", "width", "mflops_operator", "exposed_overhead"} <= asked
+
+
+def test_a_rule_that_comes_to_one_process_keeps_it(several: list[StudyEvidence]) -> None:
+    few, many = (study.situation for study in several[:2])
+    (rule,) = distil(several, replace(PLAN, n_sign_flips=100))[PROCESSES].rules
+    each_four: Rule = structs.replace(rule, literals=(), terms={"instances": "cores/4"})
+    assert decide(each_four, few).advice is AdviceReason.BY_RULE
+    assert decide(each_four, many).advice is AdviceReason.FOLLOW
+
+
+# ---- what is covered ------------------------------------------------------------------------------------------------
 
 
 def test_what_the_evidence_covers_and_what_lies_outside(known: list[StudyEvidence]) -> None:

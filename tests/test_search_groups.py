@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 import pytest
+from msgspec import to_builtins
 
 from tests.conftest import Call, Finished, setting
 from tests.frameworks import read_space, resolve
+from tests.planted import NOTHING, make
 from tests.scripted import Log, noisy, run, side_by_side, surface
 from tests.scripted_launcher import ScriptedLauncher
 from tuner.errors import BadInputError
@@ -29,6 +31,7 @@ from tuner.measure.constraint import Limits
 from tuner.report.emit import CpuLimit
 from tuner.report.frame import trials as trial_table
 from tuner.result.document import advice_of, describe_line, describe_study
+from tuner.rules.evidence import processes_of, read
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.loop import choose_groups
@@ -187,6 +190,8 @@ def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Spa
     assert record.trials() == trials_of(record.study)
     assert not any("instances" in trial.setting.to_dict() for trial in record.trials())
     assert not any("instances" in s.to_dict() for s, *_ in record.observations(0.0))
+    of_groups = [s for s, *_ in record.observations(0.0, of_groups=True)]
+    assert sorted(of_groups, key=str) == sorted((trial.setting for trial in record.groups()), key=str)
     study = describe_study(record)
     assert study.groups is not None
     assert study.groups.verdicts["tf-default"].code == "better"
@@ -211,6 +216,28 @@ def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Spa
     assert sum(trial.is_group for trial in study.history) == 3
     assert study.trials.ok + study.trials.pruned == 15
     assert set(trial_table([study])["instances"].dropna()) <= {2.0, 4.0, 8.0}
+
+
+@pytest.mark.slow
+def test_rules_learn_of_threads_and_of_processes_from_one_search(
+    tmp_path: Path, several: Space, finished: Finished
+) -> None:
+    record, _ = finished(several, tmp_path, trials=12, efficiency=0.9, groups=3)
+    planted = next(make(np.random.default_rng(0), truth=NOTHING, workloads=1))
+    described, cores = record.get("described"), list(several.cores)
+    record.put("described", described | {"machine": described["machine"] | {"cores": cores}})
+    record.put("features", to_builtins(planted.situation.features))
+    [study], _ = read([record])
+    assert study.covers_threads
+    assert not any("instances" in each.to_dict() for each in study.surface.measured)
+    assert study.processes is not None
+    default = study.processes.default
+    assert default == setting(instances=1, batch_size=8)
+    for group in (trial.setting for trial in record.groups()):
+        truth = side_by_side(0.9)(group) / surface(several.reference)
+        ratio, sd = study.processes.surface.log_ratio(default, processes_of(group))
+        assert np.exp(ratio) == pytest.approx(truth, rel=0.05)
+        assert sd < 0.03
 
 
 @pytest.mark.slow

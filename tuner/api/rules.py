@@ -11,7 +11,7 @@ from msgspec import structs
 from tuner.api.options import Duration, WorkloadOptions, request_of, storage_text
 from tuner.api.shown import Shown
 from tuner.devices import registry as devices
-from tuner.errors import FindingError, unknown_name
+from tuner.errors import BadInputError, FindingError, unknown_name
 from tuner.job import compare as comparing
 from tuner.job import rulebook
 from tuner.job.advise import advise
@@ -157,6 +157,8 @@ class Recommendation(Shown):
 def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> Recommendation:
     """Recommend as requested; raises BadInputError where nothing can be said."""
     request.workload.reject_options("--rate", "--metric-regex", "--minimize", kind="a recommendation")
+    if request.batch and request.instances:
+        raise BadInputError("--instances is an answer at the workload's own batch size", "leave out --batch")
     checked = parse_request(
         SearchRequest(
             workload=request.workload,
@@ -172,7 +174,7 @@ def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> R
     job = prepare(checked)
     job.tell_notes(events.notice)
     job.launcher()
-    setting, result = advise(job, rules, place, batch=request.batch)
+    setting, result = advise(job, rules, place, batch=request.batch, instances=request.instances)
     if request.verify:
         result = structs.replace(result, verified=_verify(job, setting, wait=request.wait, events=events))
     machine = job.machine
@@ -208,6 +210,7 @@ def recommend(
     batch_size: int | None = None,
     rules: str | Path | None = None,
     batch: bool = False,
+    instances: bool = False,
     verify: bool = False,
     time_budget: Duration = COMPARED,
     python: str | Path | None = None,
@@ -217,8 +220,9 @@ def recommend(
 ) -> Recommendation:
     """Recommend a setting from rules that were learned on other workloads: `tftune recommend`.
 
-    `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied too, and with `verify`
-    the setting is measured against the default for the `time_budget`. Raises BadInputError where nothing can be said.
+    `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied too; with `instances`
+    those on the number of processes are, in the place of those on threads. With `verify` the setting is measured
+    against the default for the `time_budget`. Raises BadInputError where nothing can be said.
     """
     request = request_of(RecommendRequest, locals())
     return run_recommendation(request, VerificationShown(stderr_console(quiet=not progress)))

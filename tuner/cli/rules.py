@@ -219,6 +219,7 @@ def _write(text: str, out: Path | None) -> None:
         "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
     ),
     batch=setting("--batch", "Also apply the rules on batch sizes, not only those on threads."),
+    instances=setting("--instances", "Apply the rules on the number of processes instead of those on threads."),
     verify=measuring("--verify", "Also measure the setting against the default, like `tftune compare`."),
 )
 def recommend(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.errors import BadInputError
 from tuner.job.job import Job
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
@@ -20,12 +22,13 @@ from tuner.result.recommendation import (
     RecommendationResult,
     RuleAdvice,
     RulesOrigin,
+    SeveralResult,
     reason,
     sentence,
 )
 from tuner.result.study import applied
 from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
-from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, THREADS
+from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, PROCESSES, THREADS
 from tuner.rules.rule import (
     KEEP,
     AdviceCode,
@@ -42,6 +45,7 @@ from tuner.rules.situation import Situation, of_study
 from tuner.rules.strata import SituationKind
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import in_proportion, knob_name
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
@@ -50,6 +54,11 @@ RULES = "rules"
 PROPORTION = "in proportion to operations"
 # A search measures what it tries, so a rule without evidence is worth a trial; one shown to gain nothing is not.
 _WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
+_MISSING = {
+    THREADS: ("threads", "tftune suite --space threads"),
+    PROCESSES: ("processes", "tftune search resnet50, and others"),
+}
+"""What a file of rules may lack, and what makes studies of it."""
 _SHOWN_TO_GAIN_NOTHING = frozenset({AdviceReason.NO_GAIN, AdviceReason.OWN_STUDY})
 
 
@@ -135,6 +144,10 @@ def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) ->
     for choice in choices:
         if choice.rule is not None:
             values |= choice.rule.recipe.values(situation.scale)
+    own_batch = job.space.reference.batch_size
+    for group in job.space.groups:
+        if group[INSTANCES] == values.get(INSTANCES) and group.batch_size == own_batch:
+            return group
     return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
@@ -144,10 +157,13 @@ def _choose(rules: RuleSet, group: str, situation: Situation) -> _GroupChoice:
     return _GroupChoice(group=group, rule=rule, decision=decide(rule, situation))
 
 
-def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, RecommendationResult]:
+def advise(
+    job: Job, rules: RuleSet, place: Path, *, batch: bool, instances: bool = False
+) -> tuple[Setting, RecommendationResult]:
     """Return the setting that rules, which lie in a `place`, recommend, and what is published of it.
 
-    Its model has to be exported already. Raises BadInputError where nothing can be said.
+    It is of one process, unless several `instances` are asked for. Its model has to be exported already. Raises
+    BadInputError where nothing can be said.
     """
     if rules.device != job.device.kind:
         raise BadInputError(
@@ -164,12 +180,27 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         )
     situation = situation_of(job, features)
     assert situation is not None  # rules are about its framework
-    requested_groups = (THREADS, BATCH) if batch else (THREADS,)
+    if instances and not job.space.groups:
+        raise BadInputError(
+            "--instances is for the inference of one model on two cores or more", "leave --instances out"
+        )
+    requested_groups = (PROCESSES,) if instances else (THREADS, BATCH) if batch else (THREADS,)
     groups = [group for group in requested_groups if group in rules.groups]
     if not groups:
-        raise BadInputError(
-            f"{place} has no rules about threads", "create some: tftune suite --space threads, then tftune rules --save"
-        )
+        what, how = _MISSING[requested_groups[0]]
+        raise BadInputError(f"{place} has no rules about {what}", f"create some: {how}, then tftune rules --save")
+    setting, result = _by_rules(job, rules, place, situation, requested_groups)
+    if requested_groups == (THREADS,) and PROCESSES in rules.groups and job.space.groups:
+        _, several = _by_rules(job, rules, place, situation, (PROCESSES,))
+        result = structs.replace(result, several=SeveralResult(**fields_of(SeveralResult, several)))
+    return setting, result
+
+
+def _by_rules(
+    job: Job, rules: RuleSet, place: Path, situation: Situation, requested_groups: Sequence[str]
+) -> tuple[Setting, RecommendationResult]:
+    """Return the setting that the rules of some groups, of which there is one at least, recommend together."""
+    groups = [group for group in requested_groups if group in rules.groups]
     choices = [_choose(rules, group, situation) for group in requested_groups]
     followed = [choice for choice in choices if choice.decision.advice is AdviceReason.FOLLOW]
     setting = _setting(job, situation, followed)
@@ -182,7 +213,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     return setting, RecommendationResult(
         **fields_of(RecommendationResult, kind),
         runtime=job.build.title,
-        features=features,
+        features=situation.features,
         inputs=job.inputs,
         machine_known=host_of(job.machine) in last.coverage.hosts,
         outside=tuple(dict.fromkeys(outside)),
@@ -193,7 +224,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         **applied(_deployment(job, setting)),
         evidence=evidence,
         counter_example=None if evidence is None else counter_example(evidence, situation),
-        expected=_expected(followed, outside),
+        expected=_expected(followed, outside, setting, job.space.reference),
     )
 
 
@@ -209,7 +240,9 @@ def _advice(choice: _GroupChoice) -> RuleAdvice:
     )
 
 
-def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> ExpectedSpeedup | None:
+def _expected(
+    followed: Sequence[_GroupChoice], outside: Sequence[str], setting: Setting, default: Setting
+) -> ExpectedSpeedup | None:
     """Return what is expected over the default, which is 1 where it is kept; None beyond what the evidence reaches."""
     if not followed:
         return ExpectedSpeedup(ratio=1.0, low=1.0, high=1.0, n_workloads=0, prediction_interval=None, kind=None)
@@ -217,10 +250,13 @@ def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> Expec
     if outside or stratum is None or stratum.expected is None:
         return None
     gained = stratum.expected.over_default
+    # Of a number of cores that no study has, the evidence knows no number of processes.
+    here = structs.replace(stratum, n_processes=int(setting.to_dict().get(INSTANCES, 1)))
     return ExpectedSpeedup(
         **fields_of(ExpectedSpeedup, gained),
         prediction_interval=stratum.expected.prediction_interval,
         kind=stratum.kind,
+        call=here.priced(setting.batch_size / default.batch_size).call,
     )
 
 
@@ -245,6 +281,8 @@ def _followed(
         why = f"{KEEP[group]}: {reason(choice.decision)}"
         return FollowedRule(group=group, if_=condition, then=KEEP[group], advice=advice, sentence=why)
     then, first = recipe_words(group, rule.recipe, situation.pool), rules.rules[0] is rule
+    if advice is AdviceReason.BY_RULE and rule.terms:
+        then = f"{KEEP[group]}, which {then} comes to here"
     words = sentence(condition if rule.literals else None, then, first=first)
     if not first and not rule.literals:
         words = f"no other rule applies: {then}"

@@ -155,6 +155,7 @@ class RecommendRequest:
     python: str | None = None
     rules: str | None = None
     batch: bool = False
+    instances: bool = False
     verify: bool = False
     time_budget: str = COMPARED
     wait: bool = False
@@ -170,7 +171,7 @@ class RecommendRequest:
     def own_options(self) -> str:
         """Return the options that only another recommendation has to be given, each after a space."""
         rules = "" if self.rules is None else f" --rules {shlex.quote(self.rules)}"
-        return rules + (" --batch" if self.batch else "")
+        return rules + (" --batch" if self.batch else "") + (" --instances" if self.instances else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

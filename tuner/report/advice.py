@@ -14,13 +14,21 @@ from tuner.quantity import ratio_text
 from tuner.report.card import Answer, Card, comparison_card, input_rows
 from tuner.report.emit import Format
 from tuner.report.rules import RECALLED, TITLES, evidence_lines
-from tuner.report.terminal import setting_text
+from tuner.report.terminal import processes_text, setting_text
 from tuner.report.verdicts import rounds_text
-from tuner.result.recommendation import RecommendationResult, kind_text, n_studies, over_default
+from tuner.result.recommendation import (
+    ExpectedSpeedup,
+    RecommendationResult,
+    SeveralResult,
+    kind_text,
+    n_studies,
+    over_default,
+)
 from tuner.result.wording import range_text, speed_up
 from tuner.rules.recipe import FRAMEWORK
 from tuner.rules.rule import KEEP, AdviceCode, AdviceReason
 from tuner.space.carrier import Variable
+from tuner.space.deployment import Deployment
 from tuner.space.term import CORES, SHARE
 from tuner.stats.equivalence import VerdictCode
 
@@ -38,6 +46,9 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         is_slower = counter_example.over_default < 1
         what = "the set was slower" if is_slower else "another setting was a tenth or more faster than the set"
         rows.append(("But", f"in a study of this model {what}: {over_default(counter_example)}"))
+    several = result.several
+    if several is not None and several.advice.code is AdviceCode.KEEP_DEFAULT:
+        rows.append(("Several", several.followed[0].sentence))
     rows += [("" if i else "Proof", text) for i, text in enumerate(_proof(result))]
     rows.append(("Valid", f"{_place(result)}, {result.mode}; measure again elsewhere"))
     rows += input_rows(result.inputs)
@@ -51,8 +62,10 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         if verified is None:
             rows.append(("Verify", f"tftune recommend {command}{own_options} --verify"))
         rows.append(("Search", f"tftune search {command}"))
+    if several is not None and several.advice.code is AdviceCode.FOLLOW:
+        rows.append(("Several", f"tftune recommend {command}{own_options} --instances --format sh"))
     rows.append(("More", f"tftune recommend {command}{own_options} --details"))
-    return Card(answers=(_answer(result),), rows=tuple(rows))
+    return Card(answers=(_answer(result), *_several_answers(result)), rows=tuple(rows))
 
 
 def _why(result: RecommendationResult) -> Iterator[str]:
@@ -72,12 +85,11 @@ def _why(result: RecommendationResult) -> Iterator[str]:
 
 def _answer(result: RecommendationResult) -> Answer:
     """Return what it comes to: what was measured, where it was; else what is expected."""
-    of, verified, expected = result.workload, result.verified, result.expected
+    of, verified, n = result.workload, result.verified, result.deployment.processes
+    of += ", one process" if result.several is not None else f", {n} processes side by side" if n > 1 else ""
     if result.advice.code is AdviceCode.KEEP_DEFAULT:
-        text = f"{of}: keep TensorFlow's defaults; {_KEPT[result.advice.reason]}"
+        text = f"{of}: {KEEP[result.followed[0].group]}; {_KEPT[result.advice.reason]}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
-    words = [f"{name}={value}" for name, value in {**result.env, **result.arguments}.items()]
-    setting = tuple(words)
     if verified is not None:
         measured = comparison_card(verified).answers[0]
         has_figure = verified.speedup is not None and verified.code is not VerdictCode.UNDECIDED
@@ -85,14 +97,42 @@ def _answer(result: RecommendationResult) -> Answer:
         figure = speed_up(verified) if has_figure else range_text(verified) if known else "no figure"
         text = f"{of}: {figure} the speed of TensorFlow's defaults, measured here"
         is_worse = verified.code is VerdictCode.WORSE
-        return Answer(code=verified.code, word=measured.word, text=text, setting=() if is_worse else setting)
+        setting = () if is_worse else _words(result.deployment)
+        return Answer(code=verified.code, word=measured.word, text=text, setting=setting)
+    return _expected_answer(of, result)
+
+
+def _several_answers(result: RecommendationResult) -> Iterator[Answer]:
+    """Yield what the rules on processes come to beside those on one, where they set anything."""
+    several = result.several
+    if several is not None and several.advice.code is AdviceCode.FOLLOW:
+        yield _expected_answer(f"{result.workload}, {several.deployment.processes} processes side by side", several)
+
+
+def _words(deployment: Deployment) -> tuple[str, ...]:
+    """Return the words of what to set."""
+    words = [f"{name}={value}" for name, value in {**deployment.env, **deployment.arguments}.items()]
+    return (*words, *([processes_text(deployment)] if deployment.processes > 1 else []))
+
+
+def _expected_answer(of: str, result: RecommendationResult | SeveralResult) -> Answer:
+    """Return what a rule that is followed is expected to gain, and what a call of several processes costs."""
+    expected, n, setting = result.expected, result.deployment.processes, _words(result.deployment)
     if expected is None or expected.low is None or expected.high is None:
-        text = f"{of}: a rule applies, but what it gains here is not known"
+        price = f"; a call may take up to {n}× as long" if n > 1 else ""
+        text = f"{of}: a rule applies, but what it gains here is not known{price}"
         return Answer(code=VerdictCode.UNDECIDED, word="TRY", text=text, setting=setting)
     one = expected.prediction_interval
     one_model = "" if one is None else f", between {one[0]:.2f}× and {one[1]:.2f}× for a single model"
-    text = f"{of}: {expected.ratio:.2f}× over TensorFlow's defaults is expected{one_model}; not measured here"
+    price = "".join(f"; {text}" for text in _price(expected, n))
+    text = f"{of}: {expected.ratio:.2f}× over TensorFlow's defaults is expected{one_model}{price}; not measured here"
     return Answer(code=VerdictCode.BETTER, word="RECOMMENDED", text=text, setting=setting)
+
+
+def _price(expected: ExpectedSpeedup, n_processes: int) -> Iterator[str]:
+    """Yield how many times as long a call of several processes takes."""
+    if n_processes > 1 and expected.call is not None:
+        yield f"a call takes {ratio_text(expected.call.ratio, expected.call.low, expected.call.high, '×')} as long"
 
 
 _KEPT = {
@@ -145,7 +185,7 @@ def _rules_text(file: str) -> str:
 
 
 def _lines(result: RecommendationResult) -> Iterator[str]:
-    for rule in result.followed:
+    for rule in (*result.followed, *(() if result.several is None else result.several.followed)):
         yield f"{TITLES[rule.group]}: {rule.sentence}"
     if result.evidence is not None:
         yield from (f"   {line.text}" for line in evidence_lines(result.evidence))
@@ -179,5 +219,6 @@ def facts(result: RecommendationResult) -> list[str]:
     rules = f"{_rules_text(result.rules.file)} of {result.rules.created[:10]}"
     return [
         f"Expected on {place}: {gain} over the defaults, the mean of {expected.n_workloads} models{one_model}",
+        *(f"There {text} as under the defaults" for text in _price(expected, result.deployment.processes)),
         f"From {rules}; not measured here: --verify does that",
     ]

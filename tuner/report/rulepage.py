@@ -9,11 +9,13 @@ from urllib.parse import quote
 
 from tuner.report import pages
 from tuner.report import rules as words
-from tuner.report.emit import argument_note
+from tuner.report.emit import argument_note, processes_note
+from tuner.report.rulecores import title_by_cores
 from tuner.result.recommendation import kind_text
 from tuner.rules.proof import HeldOut
-from tuner.rules.recipe import THREADS
+from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP, Example, RuleSet
+from tuner.space.deployment import Deployment
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -43,7 +45,7 @@ def fragment(rules: RuleSet) -> str:
 def brief(rules: RuleSet) -> str:
     """Return what to set, and what was never measured, as Markdown."""
     unknown = [f"- *Never measured*: {line}" for line in words.never_measured(rules)]
-    return "\n".join([f"**{words.heading(rules)}**", "", *_summary(rules), *unknown])
+    return "\n".join([f"**{words.heading(rules)}**", "", *_by_cores(rules), *_summary(rules), *unknown])
 
 
 def _body(text: str, drawn: Mapping[str, str]) -> str:
@@ -62,7 +64,9 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     provenance = rules.provenance
     yield from ("# Parallelism rules for TensorFlow", "")
     yield f"{words.heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
-    yield from ("", "**Never measured**, so that nothing below speaks of it:", "")
+    yield ""
+    yield from _by_cores(rules)
+    yield from ("**Never measured**, so that nothing below speaks of it:", "")
     yield from (f"- {line}" for line in words.never_measured(rules))
     yield from ("", "## What to set", "")
     yield from _summary(rules)
@@ -97,6 +101,13 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     yield from (f"- {line}" for line in words.not_covered(rules))
 
 
+def _by_cores(rules: RuleSet) -> Iterator[str]:
+    """Yield what to set by the number of cores, and how that is known."""
+    title = title_by_cores(rules)
+    yield from (f"{title[0].upper()}{title[1:]}:", "")
+    yield from _rows(words.core_titles(), words.core_rows(rules), n_words=len(words.core_titles()))
+
+
 def _summary(rules: RuleSet) -> Iterator[str]:
     """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
     for group in words.summary(rules):
@@ -117,7 +128,7 @@ def _summary(rules: RuleSet) -> Iterator[str]:
 def _group(rules: RuleSet, name: str) -> Iterator[str]:
     """Yield the rules of a group with their evidence, and what each sets in one of its studies."""
     group = rules.groups.get(name)
-    yield from (f"### On the {words.TITLES[name]}" if name != THREADS else "### On threads", "")
+    yield from (f"### On {'the ' if name == BATCH else ''}{words.TITLES[name]}", "")
     if group is None:
         yield from (f"{words.NOT_KNOWN[name].capitalize()}.", "")
         return
@@ -136,10 +147,12 @@ def _group(rules: RuleSet, name: str) -> Iterator[str]:
 
 
 def _snippet(example: Example) -> Iterator[str]:
-    if not (example.env or example.arguments):
+    if not (example.env or example.arguments or example.processes > 1):
         return
     situation = example.situation
     yield from ("", f"For example {situation.workload} {situation.mode}, {kind_text(situation)}:", "", "```sh")
+    if example.processes > 1:
+        yield f"# {processes_note(Deployment(processes=example.processes))}"
     yield from (f"# {argument_note(name, value)}" for name, value in example.arguments.items())
     yield from (f"export {name}={value}" for name, value in example.env.items())
     yield "```"

@@ -16,15 +16,18 @@ from rich.text import Text
 from tuner.machine.host import Machine
 from tuner.quantity import percent, plural, ratio_text
 from tuner.report.layout import left_out_text, table
+from tuner.report.rulecores import BUILDS, IN_COLUMNS, by_cores, title_by_cores
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.proof import HeldOut
-from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, TERMS, THREADS, factor_words
+from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, PROCESSES, TERMS, THREADS, acts_on, factor_words
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import AdviceByStratum, Stratum, StratumClass, StratumEvidence, is_gain
 from tuner.space.carrier import Variable
-from tuner.space.term import COMPACT, EIGEN, OPENMP, Scale
+from tuner.space.groups import INSTANCES
+from tuner.space.term import COMPACT, EIGEN, Scale
+from tuner.space.values import Value
 
 SHOWN_BASELINES = (
     *(each.name for each in FRAMEWORK.baselines if not each.needs),
@@ -48,10 +51,11 @@ DO_NO_HARM = (
     "rule. The policy is the rules with this step, learned each time without the held-out data"
 )
 
-TITLES = {THREADS: "threads", BATCH: "batch size"}
+TITLES = {THREADS: "threads", BATCH: "batch size", PROCESSES: "processes"}
 NOT_KNOWN = {
     THREADS: "no study covers threads; to add some: tftune suite --space threads",
     BATCH: "no study covers batch sizes; to add some: tftune suite --space batch",
+    PROCESSES: "no study covers several processes; to add some: tftune search resnet50, and others",
 }
 FOLLOWED = "in each group, the first rule that applies is used"
 
@@ -258,7 +262,7 @@ def _classes(proof: HeldOut) -> list[StratumClass]:
 def proofs(rules: RuleSet) -> Iterator[tuple[str, HeldOut | None]]:
     """Yield each held-out table with its title; None where there is only one of what would be left out."""
     for name, group in rules.groups.items():
-        scope = "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
+        scope = "threads and batch size, at any batch size" if name == BATCH else "at the workload's own batch size"
         tests = (("workload", group.proof.by_workload), ("machine", group.proof.by_machine))
         for what, proof in (*tests, ("shape", group.proof.by_shape)):
             if proof is not None:
@@ -347,9 +351,6 @@ def page(rules: RuleSet) -> Sequence[RenderableType]:
 # ---- on one screen --------------------------------------------------------------------------------------------------
 
 NOTHING = "nothing"
-_BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
-_OF_THE_BUILD = frozenset({OPENMP, ONEDNN})
-"""Features that the columns of a situation show already."""
 _ALL, _OTHERS = "all", "all others"
 _USABLE_CORES = "usable are the physical cores that the process may run on, at most the CPU limit"
 _ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect tells"
@@ -358,8 +359,8 @@ _SPEED_UP = (
     "of models, each left out of the learning in turn, with its 95 % interval over models, not over machines"
 )
 _CALL = (
-    "times as long as under the defaults, by the speed-up and the batch size; rules know neither p99 nor memory, which "
-    "tftune search shows of a model"
+    "times as long as under the defaults, by the speed-up, the batch size and the processes; rules know neither p99 "
+    "nor memory, which tftune search shows of a model"
 )
 _NO_SITUATIONS = "these rules do not say where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
@@ -422,7 +423,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         kind = stratum.kind
         values = tuple(_values(rule, kind)) if stratum.is_advised else ()
         if values and values not in sets:
-            example = "" if name == BATCH else _example(rule, kind)
+            example = "" if name == BATCH else _example(rule, stratum)
             sets[values] = VariableSet(
                 letter=next(letters), values=values, guides=tuple(_guides(rule)), example=example
             )
@@ -467,7 +468,7 @@ def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
 
 def _build(kind: Stratum) -> str:
     """Return what a build is called, with the GPU that computes."""
-    return f"{_BUILDS[kind.pool]}, {kind.gpu}" if kind.gpu else _BUILDS[kind.pool]
+    return f"{BUILDS[kind.pool]}, {kind.gpu}" if kind.gpu else BUILDS[kind.pool]
 
 
 def _order(kind: Stratum) -> tuple[bool, bool, bool, int, str]:
@@ -477,7 +478,7 @@ def _order(kind: Stratum) -> tuple[bool, bool, bool, int, str]:
 
 def _models(rule: Rule, group: RuleList) -> str:
     """Return which models a rule is about: its condition without what the other columns show."""
-    words = [str(each) for each in rule.literals if each.feature not in _OF_THE_BUILD]
+    words = [str(each) for each in rule.literals if each.feature not in IN_COLUMNS]
     return " and ".join(words) or (_ALL if rule is group.rules[0] else _OTHERS)
 
 
@@ -486,6 +487,11 @@ def _values(rule: Rule, kind: Stratum) -> Iterator[tuple[str, str]]:
     for knob, term in rule.terms.items():
         if knob == BATCH:
             yield "batch size", factor_words(term)
+            continue
+        if knob == INSTANCES:
+            yield TITLES[PROCESSES], f"{TERMS[knob][term].words}, each on cores of its own"
+            for name, value in _variables(FRAMEWORK.threads_on(2), kind):  # two, to tell a number from the cores
+                yield name, "1" if value == 1 else "its cores"
             continue
         vocabulary, carrier = FRAMEWORK.knobs[knob].vocabulary, FRAMEWORK.knobs[knob].carrier
         acts = vocabulary is not None and vocabulary.pool in (None, kind.pool) and (knob != ONEDNN or not kind.onednn)
@@ -504,22 +510,30 @@ def _value_text(rule: Rule, variable: str, knob: str, term: str) -> str:
     return words
 
 
-def _example(rule: Rule, kind: Stratum) -> str:
+def _variables(values: Mapping[str, Value], kind: Stratum) -> Iterator[tuple[str, Value]]:
+    """Yield the variables that carry values of knobs, of those that act on such a build."""
+    for knob, value in values.items():
+        carrier = FRAMEWORK.knobs[knob].carrier
+        if isinstance(carrier, Variable) and acts_on(knob, kind.pool):
+            yield carrier.name, value
+
+
+def _example(rule: Rule, stratum: StratumEvidence) -> str:
     """Return the variables of a rule in full, on a machine of one socket."""
+    kind, n_processes = stratum.kind, stratum.n_processes or 1
     cores = int(kind.cores or 1)
     usable = cores if kind.cpu_limit is None else min(cores, math.ceil(float(kind.cpu_limit)))
     scale = Scale(
         cores=usable, sockets=1, pools=1, batch_size=1, pool=kind.pool, onednn=kind.onednn, on_gpu=bool(kind.gpu)
     )
-    values = rule.recipe.values(scale)
+    values = rule.recipe.values(scale) if n_processes == 1 else FRAMEWORK.threads_on(usable // n_processes)
     texts = []
-    for knob, value in values.items():
-        carrier = FRAMEWORK.knobs[knob].carrier
-        if isinstance(carrier, Variable):
-            own = rule.example.env.get(carrier.name) if rule.example is not None and value == COMPACT else None
-            texts.append(f"{carrier.name}={value if own is None else own}")
+    for name, value in _variables(values, kind):
+        own = rule.example.env.get(name) if rule.example is not None and value == COMPACT else None
+        texts.append(f"{name}={value if own is None else own}")
     limit = f", CPU limit {kind.cpu_limit}" if kind.cpu_limit else ""
-    return f"on {kind.cores or 'any'} core{'' if cores == 1 else 's'}{limit}: {' '.join(texts)}"
+    several = f"{n_processes} processes, each with " if n_processes > 1 else ""
+    return f"on {kind.cores or 'any'} core{'' if cores == 1 else 's'}{limit}: {several}{' '.join(texts)}"
 
 
 def _guides(rule: Rule) -> Iterator[str]:
@@ -544,6 +558,17 @@ def _more_text(each: CounterExample, kind: Stratum) -> str:
     """Return of which workload a search found more, and where."""
     limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
     return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
+
+
+def core_titles() -> tuple[str, ...]:
+    """Return the header of the table of what to set by the number of cores."""
+    return ("cores", *(TITLES[name] for name in KEEP))
+
+
+def core_rows(rules: RuleSet) -> Iterator[tuple[str, ...]]:
+    """Yield its rows; each cell says how it is known."""
+    for cores, cells in by_cores(rules):
+        yield (cores, *("; ".join(map(str, cells[name])) for name in KEEP))
 
 
 SET_COLUMNS = ("set", "variable", "value")
@@ -573,7 +598,7 @@ def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
     kinds = [stratum.kind for group in rules.groups.values() for _, stratum in _situations(group)]
     if kinds:
         yield from _legend(rules, kinds)
-    for text in dict.fromkeys(map(_measured, rules.groups.values())):
+    for text in dict.fromkeys(_measured(name, group) for name, group in rules.groups.items()):
         yield "Measured", text
 
 
@@ -593,16 +618,17 @@ def _legend(rules: RuleSet, kinds: Sequence[Stratum]) -> Iterator[tuple[str, str
     yield "Not for", _NOT_FOR
 
 
-def _measured(group: RuleList) -> str:
+def _measured(name: str, group: RuleList) -> str:
     """Return what the studies of a group are from."""
     coverage = group.coverage
-    hosts = "; ".join(coverage.hosts)
-    return f"{', '.join(coverage.runtimes)}; {' and '.join(coverage.workloads)}, one process; on {hosts}"
+    hosts, n = "; ".join(coverage.hosts), "one process and several" if name == PROCESSES else "one process"
+    return f"{', '.join(coverage.runtimes)}; {' and '.join(coverage.workloads)}, {n}; on {hosts}"
 
 
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
     """Return the summary for a terminal."""
     parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold"), ""]
+    parts += [table(*core_titles(), title=title_by_cores(rules), rows=core_rows(rules)), ""]
     groups = [rules.groups[name] for name in KEEP if name in rules.groups]
     here = dict.fromkeys(text for group in groups for text in group.coverage.outside_on(machine))
     if here:

@@ -17,7 +17,7 @@ from tuner.quantity import gib_text, ms_text, percent, plural, rate_text, ratio_
 from tuner.report.card import Answer, Card, input_rows, notes
 from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
 from tuner.report.load import load_card
-from tuner.report.terminal import build_text, fixed_knobs, place_text, setting_text
+from tuner.report.terminal import build_text, fixed_knobs, place_text, processes_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
 from tuner.result.load import CurveResult, LoadResult
 from tuner.result.study import (
@@ -202,8 +202,7 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
     if deployment.cpus is not None:
         words.append(f"CPUs {deployment.cpus}")
     if deployment.processes > 1 and not deployment.members:
-        places = f", each on its own CPUs: {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
-        words.append(f"{deployment.processes} processes{places}")
+        words.append(processes_text(deployment))
     if deployment.shared_batch:
         words.append(f"each batch of {deployment.shared_batch} split among them")
     if deployment.streams > 1:

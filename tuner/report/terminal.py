@@ -19,6 +19,7 @@ from tuner.result.study import (
     WarningResult,
 )
 from tuner.result.wording import cores_text
+from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 from tuner.stats.noise import MIN_PROCESS_SD
 from tuner.study.subject import Subject
@@ -31,6 +32,12 @@ _TOLD_DEVIATION = 1e-3  # of outputs: what rounding does is not told
 def setting_text(setting: Mapping[str, Value], fixed_knobs: Collection[str] = ()) -> str:
     """Return a setting as one would type it, without the knobs that are held at one value anyway."""
     return " ".join(f"{name}={value}" for name, value in setting.items() if name not in fixed_knobs)
+
+
+def processes_text(deployment: Deployment) -> str:
+    """Return several processes, with the CPUs of each where they are kept apart."""
+    places = f", each on its own CPUs: {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
+    return f"{deployment.processes} processes{places}"
 
 
 def fixed_knobs(subject: Subject) -> list[str]:

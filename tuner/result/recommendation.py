@@ -44,7 +44,8 @@ class RuleAdvice(Struct, frozen=True, kw_only=True):
 class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
     """The expected ratio to the default: a mean over held-out workloads with its 95 % interval, or 1 for the default.
 
-    `prediction_interval` is where a new workload lies with 95 %; `kind` says which machines and builds it is from.
+    `prediction_interval` is where a new workload lies with 95 %; `kind` says which machines and builds it is from, and
+    `call` how many times as long a call takes, null where that is not known.
     """
 
     ratio: float
@@ -53,6 +54,7 @@ class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
     n_workloads: Count
     prediction_interval: tuple[float, float] | None
     kind: Stratum | None
+    call: Ratio | None = None
 
 
 class FollowedRule(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,16 @@ class FollowedRule(Struct, frozen=True, kw_only=True):
     advice: AdviceReason
     sentence: str
     recipe: dict[str, str] = {}
+
+
+class SeveralResult(Applied, frozen=True, kw_only=True):
+    """What the rules on processes say beside those on one process; `expected` is null beyond their evidence."""
+
+    outside: tuple[str, ...]
+    advice: RuleAdvice
+    followed: tuple[FollowedRule, ...]
+    setting: Values
+    expected: ExpectedSpeedup | None
 
 
 class RecommendationResult(Applied, frozen=True, kw_only=True):
@@ -92,6 +104,8 @@ class RecommendationResult(Applied, frozen=True, kw_only=True):
     evidence: Evidence | None
     counter_example: CounterExample | None
     expected: ExpectedSpeedup | None
+    several: SeveralResult | None = None
+    """Null where the rules do not speak of processes, where several cannot be, and where these were asked for alone."""
     verified: ComparisonResult | None = None
 
 

@@ -21,7 +21,7 @@ from tuner.rules.evidence import StudyEvidence
 from tuner.rules.gains import baselines, evidence_for
 from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
-from tuner.rules.recipe import FRAMEWORK, Recipe
+from tuner.rules.recipe import BATCH, FRAMEWORK, PROCESSES, THREADS, Recipe, acts_on
 from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import (
@@ -35,8 +35,9 @@ from tuner.rules.strata import (
     over_workloads,
     prediction_interval,
 )
-from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, thread_table
+from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, process_table, thread_table
 from tuner.space.deployment import Deployment
+from tuner.space.groups import INSTANCES, cores_each
 from tuner.space.setting import Setting
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.estimate import Estimate
@@ -116,8 +117,8 @@ def rules_of(table: TrainingTable, policy: Policy, proof: Proof) -> list[Rule]:
             equivalents=_guides(studies, settings) or _same(recipe, alike, pool),
         )
         advice = AdviceByStratum(
-            strata=_with_expected(policy.advice[i].strata, studies, proof),
-            builds=_with_expected(policy.advice[i].builds, studies, proof),
+            strata=_with_expected(policy.advice[i].strata, studies, proof, recipe),
+            builds=_with_expected(policy.advice[i].builds, studies, proof, recipe),
         )
         against = {each.study for each in evidence.counter_examples}
         example = _example(studies, settings, advice, against)
@@ -159,15 +160,23 @@ def headline(table: TrainingTable, policy: Policy, proof: Proof) -> list[Headlin
 
 
 def _with_expected(
-    rows: Sequence[StratumEvidence], studies: Sequence[StudyEvidence], proof: Proof
+    rows: Sequence[StratumEvidence], studies: Sequence[StudyEvidence], proof: Proof, recipe: Recipe
 ) -> tuple[StratumEvidence, ...]:
-    """Return the rows, each with what is expected there, and on how many machines that was seen."""
+    """Return the rows, each with what is expected there, on how many machines that was seen, and how many processes."""
     completed = []
     for row in rows:
         of_row = [study for study in studies if row.kind.covers(study.kind)]
         n_machines = len({study.host for study in of_row})
-        completed.append(structs.replace(row, expected=expected(of_row, proof), n_machines=n_machines))
+        counts = {_n_processes(study.setting(recipe)) for study in of_row}
+        n_processes = counts.pop() if len(counts) == 1 else None
+        completed.append(
+            structs.replace(row, expected=expected(of_row, proof), n_machines=n_machines, n_processes=n_processes)
+        )
     return tuple(completed)
+
+
+def _n_processes(setting: Setting) -> int:
+    return int(setting.to_dict().get(INSTANCES, 1))
 
 
 def _guides(studies: Sequence[StudyEvidence], settings: Sequence[Setting]) -> list[str]:
@@ -201,11 +210,17 @@ def _example(
     study, setting = max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores)
     own_batch = setting.batch_size == study.default.batch_size
     other = setting.without("batch_size") != study.default.without("batch_size")
-    deployment = FRAMEWORK.catalogue.deploy(setting.to_dict()) if other else Deployment()
+    values, n_processes = setting.to_dict(), _n_processes(setting)
+    if n_processes > 1:
+        machine, pool = study.situation.machine, study.situation.pool
+        own = FRAMEWORK.threads_on(cores_each(machine.cores, machine, n_processes))
+        values |= {knob: value for knob, value in own.items() if acts_on(knob, pool)}
+    deployment = FRAMEWORK.catalogue.deploy(values) if other else Deployment()
     return Example(
         situation=study.kind,
         env=dict(deployment.env),
         arguments={} if own_batch else {"batch_size": setting.batch_size},
+        processes=n_processes,
     )
 
 
@@ -249,40 +264,56 @@ def distil(studies: Sequence[StudyEvidence], plan: LearnPlan) -> dict[str, RuleL
     Rules of fewer studies are learned with fewer random signs: those of a proof with half of them, and those that tell
     the policy inside a proof where rules help with a quarter.
     """
-    threads = thread_table(studies)
-    rules = threads.learn(plan)
+    threads = _alone(thread_table(studies), plan)
+    batches = batch_table(studies, threads.policy.recipe)
+    lists = {
+        THREADS: threads.rules,
+        BATCH: _batches(studies, batches, plan, threads.without) if batches.studies else None,
+        PROCESSES: _alone(process_table(studies), plan).rules,
+    }
+    return {group: each for group, each in lists.items() if each is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """The policy of a group that stands on no other, that `without` some studies, and its rules, None of no study."""
+
+    policy: Policy
+    without: Callable[[Out], Policy]
+    rules: RuleList | None
+
+
+def _alone(table: TrainingTable, plan: LearnPlan) -> _Learned:
+    """Return what is learned of a group that stands on no other."""
+    rules = table.learn(plan)
     quick, quicker = (replace(plan, n_sign_flips=plan.n_sign_flips // n) for n in (2, 4))
 
     @cache  # both proofs leave out the same workloads
     def learned(study_mask: StudyMask) -> Rules:
-        return threads.learn(quick, study_mask)
+        return table.learn(quick, study_mask)
 
     @cache
     def learned_inside(study_mask: StudyMask) -> Rules:
-        return threads.learn(quicker, study_mask)
+        return table.learn(quicker, study_mask)
 
     @cache
     def policy_of(study_mask: StudyMask) -> Policy:
-        return do_no_harm_policy(
-            threads, learned(study_mask), study_mask, learned=learned_inside, fold=_inside(threads)
-        )
+        return do_no_harm_policy(table, learned(study_mask), study_mask, learned=learned_inside, fold=_inside(table))
 
-    def threads_without(out: Out) -> RecipesOf:
-        remaining_rules = learned(_without(threads, out))
+    def rules_without(out: Out) -> RecipesOf:
+        remaining_rules = learned(_without(table, out))
         return lambda study: (follow(remaining_rules, study),)
 
     def policy_without(out: Out) -> RecipesOf:
-        policy = policy_of(_without(threads, out))
+        policy = policy_of(_without(table, out))
         return lambda study: (policy.recipe(study),)
 
-    thread_policy = do_no_harm_policy(threads, rules, _all(threads), learned=learned, fold=_each(threads))
-    lists = {}
-    if threads.studies:
-        lists[threads.group] = _list(threads, thread_policy, prove(threads, threads_without, policy_without))
-    batches = batch_table(studies, thread_policy.recipe)
-    if batches.studies:
-        lists[batches.group] = _batches(studies, batches, plan, lambda out: policy_of(_without(threads, out)))
-    return lists
+    policy = do_no_harm_policy(table, rules, _all(table), learned=learned, fold=_each(table))
+    return _Learned(
+        policy=policy,
+        without=lambda out: policy_of(_without(table, out)),
+        rules=_list(table, policy, prove(table, rules_without, policy_without)) if table.studies else None,
+    )
 
 
 def _batches(

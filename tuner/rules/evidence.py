@@ -24,7 +24,8 @@ from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, P
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.strata import SituationKind
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
-from tuner.space.common import INSTANCES, STREAMS
+from tuner.space.common import STREAMS
+from tuner.space.groups import INSTANCES, groups, is_group
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
@@ -40,6 +41,8 @@ COMPACT_BASELINE = next(each.name for each in FRAMEWORK.baselines if COMPACT in 
 _NOISE_DF = 8.0  # weight (degrees of freedom) of the study's noise in the variance of a contender's rounds
 _MIN_SE = 0.002  # no setting is known better than to 0.2 %
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
+PLANNED = "planned"
+"""The attribute of a study whose trials are contrasts by a plan: it tells of them without finals."""
 
 
 _DAMAGED = (BadInputError, KeyError, TypeError, ValueError, AttributeError)
@@ -60,7 +63,8 @@ class _Candidate:
     record: Record
     subject: Subject
     features: Features
-    finals: StoredFinals
+    finals: tuple[StoredFinals | None, StoredFinals | None]
+    """Of one process, and of several."""
     noise: Noise
     pairs: list[Pair]
     created: str
@@ -88,6 +92,12 @@ class StudyEvidence:
     covers_threads: bool
     """Whether its space had one thread, and all usable cores, for every pool: what rules on threads tell apart."""
     surface: ResponseSurface
+    processes: StudyEvidence | None = None
+    """The same study as evidence on the number of processes, None where it measured one alone.
+
+    Its settings say how many there are, and the batch size of each. The default is one process, with TensorFlow's own
+    threads; of several each has its share of the cores, and as many threads (`tuner.space.groups`).
+    """
 
     @property
     def workload(self) -> str:
@@ -190,7 +200,7 @@ def read(
         except _DAMAGED as error:
             out.append(Excluded(study=each.record.name, reason=f"damaged ({error!r})"))
             continue
-        if study.covers_threads or study.covers_batch:
+        if study.covers_threads or study.covers_batch or study.processes is not None:
             studies.append(study)
         else:
             out.append(
@@ -200,14 +210,13 @@ def read(
 
 
 def _candidate(record: Record, stored: Attributes) -> _Candidate:
-    features, stored_finals = stored.get("features", Features), stored.finals
+    features = stored.get("features", Features)
     assert features is not None  # or it is unfit
-    assert stored_finals is not None
     return _Candidate(
         record=record,
         subject=stored.subject,
         features=features,
-        finals=stored_finals,
+        finals=(stored.finals, stored.group_finals),
         noise=stored.noise or PRIOR_NOISE,
         pairs=stored.noise_pairs,
         created=str(stored.created),
@@ -244,7 +253,7 @@ def _workload_key(subject: Subject) -> str:
 
 def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
-    if stored.finals is None:
+    if stored.finals is None and not stored.get(PLANNED, bool):
         return "no finals"
     if (stored.origin == MEASURED) == simulated:
         return f"{stored.origin}, not {'simulated' if simulated else MEASURED}"
@@ -259,8 +268,10 @@ def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> st
         return f"it ran on the {subject.device_kind}, which these rules do not cover"
     if subject.device.get("feed", HOST) != HOST:
         return "its inputs were on the device already"
-    if any(name in subject.knobs and subject.knobs[name].active for name in (INSTANCES.name, STREAMS.name)):
-        return "it had several processes or calls at once, which these rules do not cover"
+    if _searched(subject, STREAMS.name):
+        return "it had several calls at once, which these rules do not cover"
+    if _searched(subject, INSTANCES) and 1 not in subject.knobs[INSTANCES].values:
+        return "it had several processes in all of its settings"
     if any(each.pinned for each in stored.conditions):
         return "its workload changes the CPUs of its own process"
     features = stored.get("features", Features)
@@ -269,6 +280,11 @@ def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> st
     if not features.heavy_operators:
         return "its workload's graph has no heavy operator"
     return None
+
+
+def _searched(subject: Subject, knob: str) -> bool:
+    """Return whether a knob was part of a study's search space."""
+    return knob in subject.knobs and subject.knobs[knob].active
 
 
 def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
@@ -291,7 +307,8 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         if _others(setting, on_gpu=on_gpu) == _others(whole, on_gpu=on_gpu)
     }
     baselines |= by_width(default, situation.machine, situation.features.width, compact)
-    return StudyEvidence(
+    measured = _measured(candidate, process_sd)
+    study = StudyEvidence(
         name=candidate.record.name,
         created=candidate.created,
         host=host_of(subject.machine),
@@ -303,8 +320,9 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         compact=compact,
         batches=tuple(int(value) for value in subject.knobs[BATCH].values),
         covers_threads=_covers_threads(subject.knobs, situation),
-        surface=ResponseSurface(default, _measured(candidate, whole, process_sd, unasked, on_gpu=on_gpu)),
+        surface=ResponseSurface(default, _of_one_process(measured, whole, unasked, on_gpu=on_gpu)),
     )
+    return study if on_gpu else replace(study, processes=of_processes(study, whole, measured))
 
 
 def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
@@ -330,30 +348,71 @@ def _others(setting: Setting, *, on_gpu: bool) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if not speaks_of(knob, on_gpu=on_gpu)}
 
 
-def _measured(
-    candidate: _Candidate, default: Setting, process_sd: float, not_covered: Mapping[str, Value], *, on_gpu: bool
-) -> list[Measured]:
-    """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
+def _measured(candidate: _Candidate, process_sd: float) -> list[Measured]:
+    """Return the trials and the finals' contenders, of one process and of several.
 
     Trials of one reference share its process effect; finals, as contrasts to it, what the default's mean is off.
     """
+    record, baseline = candidate.record, candidate.subject.default
+    trials = [row for of_groups in (False, True) for row in record.observations(process_sd, of_groups=of_groups)]
     measurements = [
         Measured(
             setting=setting, log_ratio=mean, variance=se**2 + process_sd**2, shared=process_sd**2, reference=reference
         )
-        for setting, mean, se, reference in candidate.record.observations(process_sd)
+        for setting, mean, se, reference in trials
         if math.isfinite(se)
     ]
+    of_one, of_several = ([] if each is None else _finals(each, candidate.noise, baseline) for each in candidate.finals)
+    # One process stands beside several in the rounds of its own finals.
     measurements += [
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
-        for setting, mean, se in _finals(candidate.finals, candidate.noise, candidate.subject.default)
+        for setting, mean, se in [*of_one, *(row for row in of_several if is_group(row[0]))]
     ]
+    return [replace(each, variance=each.variance + _MIN_SE**2) for each in measurements]
+
+
+def _of_one_process(
+    measured: Sequence[Measured], default: Setting, not_covered: Mapping[str, Value], *, on_gpu: bool
+) -> list[Measured]:
+    """Return what was measured of one process, and with the knobs that no rule speaks of at TensorFlow's default."""
     default_others = _others(default, on_gpu=on_gpu)
     return [
-        replace(each, setting=_reduced(each.setting, not_covered, on_gpu=on_gpu), variance=each.variance + _MIN_SE**2)
-        for each in measurements
+        replace(each, setting=_reduced(each.setting, not_covered, on_gpu=on_gpu))
+        for each in measured
         if _others(each.setting, on_gpu=on_gpu) == default_others
     ]
+
+
+def of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measured]) -> StudyEvidence | None:
+    """Return a study as evidence on processes; None where none was measured that has its share of the cores.
+
+    The guides on their number are among the baselines where they come to such processes.
+    """
+    one = whole.without(INSTANCES)
+    knobs = {name: (value,) for name, value in one.items}
+    several = groups(FRAMEWORK.catalogue, knobs, one, study.situation.machine, {})
+    own = [
+        replace(each, setting=processes_of(each.setting))
+        for each in measured
+        if each.setting.with_values(batch_size=one.batch_size) in several
+    ]
+    if not own:
+        return None
+    default = processes_of(one)
+    guides = {name: processes_of(setting) for setting, names in several.items() for name in names}
+    return replace(
+        study,
+        default=default,
+        baselines={FRAMEWORK.catalogue.default: default} | guides,
+        compact=None,
+        covers_threads=False,
+        surface=ResponseSurface(default, own),
+    )
+
+
+def processes_of(setting: Setting) -> Setting:
+    """Return how many processes a setting has, and the batch size of each: the rest follows from these."""
+    return Setting.of({INSTANCES: setting.to_dict().get(INSTANCES, 1), BATCH: setting.batch_size})
 
 
 def _finals(stored: StoredFinals, noise: Noise, baseline: str) -> list[tuple[Setting, float, float]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.frameworks import registry
+from tuner.space.groups import INSTANCES
 from tuner.space.term import COMPACT, Scale
 from tuner.space.values import Value
 
@@ -23,17 +24,23 @@ OF_A_DEVICE = frozenset(name for name, each in _VOCABULARIES.items() if each.dev
 POOLS = tuple(name for name, knob in FRAMEWORK.knobs.items() if knob.counts_threads)
 BINDING = next(name for name, terms in TERMS.items() if COMPACT in terms)
 """The knobs of one kind of device, those that are the threads of a pool, and the one that binds threads."""
-_EVERYWHERE = [name for name, each in _VOCABULARIES.items() if each.pool is None and each.device is None]
+_EVERYWHERE = [
+    name for name, each in _VOCABULARIES.items() if each.pool is None and each.device is None and name != INSTANCES
+]
 BATCH = "batch_size"
 THREADS = "threads"
-GROUPS = (THREADS, BATCH)
-"""What rules are about: all knobs of threads together, and the batch size on top of them."""
+PROCESSES = "processes"
+GROUPS = (THREADS, BATCH, PROCESSES)
+"""What rules are about: all knobs of threads together, the batch size on top of them, and how many processes there are.
+
+The last is on top of nothing: of several processes each has an equal share of the cores, and as many threads.
+"""
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
 
 def speaks_of(knob: str, *, on_gpu: bool) -> bool:
-    """Return whether rules speak of a knob: some are spoken of on a GPU only."""
-    return knob == BATCH or (knob in TERMS and (on_gpu or knob not in OF_A_DEVICE))
+    """Return whether rules on one process speak of a knob: some are spoken of on a GPU only."""
+    return knob == BATCH or (knob in TERMS and knob != INSTANCES and (on_gpu or knob not in OF_A_DEVICE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ def thread_recipes(*, on_gpu: bool = False) -> list[Recipe]:
     if on_gpu:
         on_card = [knob for knob in TERMS if knob in OF_A_DEVICE]
         return sorted(_combined([*_EVERYWHERE, *on_card]), key=lambda recipe: recipe.n_knobs)
-    openmp = _combined([knob for knob in TERMS if knob != ONEDNN and knob not in OF_A_DEVICE])
+    openmp = _combined([knob for knob in TERMS if knob != ONEDNN and speaks_of(knob, on_gpu=False)])
     stock = [recipe | Recipe.of({ONEDNN: "1"}) for recipe in _combined(_EVERYWHERE)]
     guides = [Recipe.of(each.terms) for each in FRAMEWORK.baselines if each.terms]
     return sorted([*openmp, *stock, *guides], key=lambda recipe: recipe.n_knobs)
@@ -123,3 +130,8 @@ def _combined(knobs: Sequence[str]) -> list[Recipe]:
 def batch_recipes() -> list[Recipe]:
     """Return every recipe for the batch size, keeping the workload's own first."""
     return [Recipe(), *(Recipe.of({BATCH: f"{factor:g}"}) for factor in FACTORS)]
+
+
+def process_recipes() -> list[Recipe]:
+    """Return every recipe for the number of processes, keeping one first."""
+    return [Recipe(), *(Recipe.of({INSTANCES: name}) for name in TERMS[INSTANCES])]

@@ -22,30 +22,39 @@ from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.proof import Proof
-from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, TERMS, THREADS, Recipe
+from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, PROCESSES, TERMS, THREADS, Recipe
 from tuner.rules.situation import FEATURE, FEATURES, Condition, Literal, Situation
 from tuner.rules.strata import (
     AdviceByStratum,
     Count,
     Expected,
+    Ratio,
     SituationKind,
+    Stratum,
     StratumClass,
     StratumEvidence,
     is_gain,
 )
+from tuner.space.groups import INSTANCES
 from tuner.space.term import OPENMP
 
-SCHEMA: Final = 3
-KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}
+SCHEMA: Final = 4
+_EARLIER = 3  # without rules on processes, but the same otherwise
+KEEP = {
+    THREADS: "keep TensorFlow's defaults",
+    BATCH: "keep the workload's own batch size",
+    PROCESSES: "keep one process",
+}
 _HINT = "create them again: tftune rules --save, or tftune rules --format json --out FILE"
 
 
-class Example(Struct, frozen=True, kw_only=True):
-    """What a rule set in one of its studies: environment variables, and arguments of the step."""
+class Example(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a rule set in one of its studies: environment variables, arguments of the step, and how many processes."""
 
     situation: SituationKind
     env: dict[str, str]
     arguments: dict[str, int]
+    processes: Count = 1
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -62,9 +71,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for a knob, a term or a feature that is not known."""
-        for knob, term in self.terms.items():
-            if not _is_known(knob, term):
-                raise ValueError(f"unknown recipe {knob} {term}")
+        _check(self.terms)
         for literal in self.literals:
             if literal.feature not in FEATURE:
                 raise ValueError(f"unknown feature {literal.feature}")
@@ -111,8 +118,12 @@ def recipe_words(group: str, recipe: Recipe, pool: str | None) -> str:
     return KEEP[group] if recipe == Recipe() else recipe.words(pool)
 
 
-def _is_known(knob: str, name: str) -> bool:
-    return 0 < float(name) < math.inf if knob == BATCH else name in TERMS.get(knob, {})
+def _check(terms: Mapping[str, str]) -> None:
+    """Raise ValueError for a knob or a term that is not known."""
+    for knob, name in terms.items():
+        is_known = 0 < float(name) < math.inf if knob == BATCH else name in TERMS.get(knob, {})
+        if not is_known:
+            raise ValueError(f"unknown recipe {knob} {name}")
 
 
 def _pool(condition: Condition) -> str | None:
@@ -174,6 +185,28 @@ class Headline(Struct, frozen=True, kw_only=True):
     expected: Expected
 
 
+class PredictedGain(Struct, frozen=True, kw_only=True):
+    """What a model of the machine expects of a recipe on machines and builds of a kind that no study is of.
+
+    `basis` says from how far, such as "profiles of 2 cores".
+    """
+
+    kind: Stratum
+    terms: dict[str, str] = field(name="recipe")
+    gain: Ratio
+    call: Ratio | None
+    basis: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a knob or a term that is not known."""
+        _check(self.terms)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return what it is of."""
+        return Recipe.of(self.terms)
+
+
 class RuleList(Struct, frozen=True, kw_only=True):
     """The rules of one group, the first of which that holds is followed; what they are from, and their proof."""
 
@@ -183,6 +216,8 @@ class RuleList(Struct, frozen=True, kw_only=True):
     """The evidence of keeping what is there in the studies in which no rule holds; null where there are none."""
     proof: Proof
     coverage: Coverage
+    predicted: tuple[PredictedGain, ...] = ()
+    """What is expected where nothing was measured; no rule rests on it."""
 
     def rule(self, situation: Situation) -> Rule | None:
         """Return the rule to follow; None for keeping what is there."""
@@ -217,9 +252,9 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 class RuleSet(Struct, frozen=True, kw_only=True):
-    """Everything that was distilled: the rules on threads, on the batch size, or on both, and how they were made."""
+    """Everything that was distilled: the rules on threads, the batch size and processes, and how they were made."""
 
-    schema: OneOf[3] = SCHEMA
+    schema: OneOf[4] = SCHEMA
     device: str = "cpu"
     """The kind of device that all of it is about."""
     provenance: Provenance
@@ -239,12 +274,11 @@ class RuleSet(Struct, frozen=True, kw_only=True):
         """Return stored rules; raises BadInputError for what are none, or of another format."""
         if not isinstance(document, Mapping) or "groups" not in document:
             raise BadInputError("it is not a rules file", _HINT)
-        if document.get("schema") != SCHEMA:
-            raise BadInputError(
-                f"rules have format {document.get('schema')}, this version of tftune reads format {SCHEMA}", _HINT
-            )
+        if document.get("schema") not in (_EARLIER, SCHEMA):
+            found = f"rules have format {document.get('schema')}"
+            raise BadInputError(f"{found}, this version of tftune reads formats {_EARLIER} and {SCHEMA}", _HINT)
         try:
-            rules = msgspec.convert(document, cls)
+            rules = msgspec.convert({**document, "schema": SCHEMA}, cls)
         except msgspec.ValidationError as error:
             raise BadInputError(f"the rules are invalid ({error})", _HINT) from error
         groups = {
@@ -267,7 +301,7 @@ class AdviceReason(StrEnum):
     NO_RULE = "no-rule"
     """No rule applies."""
     BY_RULE = "by-rule"
-    """The rule that applies is to keep the default."""
+    """The rule that applies is to keep the default, or comes to that on so few cores."""
 
 
 class AdviceCode(StrEnum):
@@ -288,7 +322,7 @@ class RuleDecision:
 
 def decide(rule: Rule | None, situation: Situation) -> RuleDecision:
     """Return whether to follow a rule: the very workload's own study counts for more than what is so in general."""
-    if rule is None or rule.recipe == Recipe():
+    if rule is None or rule.recipe == Recipe() or rule.recipe.values(situation.scale) == {INSTANCES: 1}:
         return RuleDecision(advice=AdviceReason.NO_RULE if rule is None else AdviceReason.BY_RULE)
     own_study = counter_example(rule.evidence, situation)
     if own_study is not None and not is_gain(own_study.over_default):

@@ -47,6 +47,7 @@ class Situation:
             pool=self.pool,
             onednn=self.onednn,
             on_gpu=bool(self.gpu),
+            nodes=max(1, len(self.machine.numa_nodes)),
         )
 
     def values(self) -> dict[str, float]:

@@ -185,11 +185,16 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
     gained: Ratio
     is_advised: bool
     expected: Expected | None = None
+    n_processes: Count | None = 1
+    """How many processes the rule sets on these machines; null where they differ in that."""
     call: Ratio | None = None
-    """How many times as long a call takes as under the defaults, by the gain and the batch size."""
+    """How many times as long a call takes as under the defaults, by the gain, the batch size and the processes."""
 
     def priced(self, factor: float) -> StratumEvidence:
-        """Return the evidence with what a call costs, of a batch `factor` times the workload's own."""
+        """Return the evidence with what a call costs, of a batch `factor` times the workload's own in each process."""
+        if self.n_processes is None:
+            return self
+        factor *= self.n_processes
         gain = self.gained if self.expected is None else self.expected.over_default
         low, high = (None if end is None else factor / end for end in (gain.high, gain.low))
         call = Ratio(ratio=factor / gain.ratio, low=low, high=high, n_workloads=gain.n_workloads)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
-from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
+from tuner.rules.recipe import BATCH, PROCESSES, THREADS, Recipe, batch_recipes, process_recipes, thread_recipes
 from tuner.rules.situation import FEATURES, Condition, Literal, thresholds
 from tuner.space.setting import Setting
 from tuner.space.term import OPENMP
@@ -62,6 +62,12 @@ def batch_table(studies: Sequence[StudyEvidence], threads: Callable[[StudyEviden
     """Return the table of rules on the batch size, what is followed on `threads` being there already."""
     telling = [study for study in studies if study.covers_batch]
     return _table(BATCH, telling, batch_recipes(), [threads(study) for study in telling])
+
+
+def process_table(studies: Sequence[StudyEvidence]) -> TrainingTable:
+    """Return the table of rules on the number of processes, at the workloads' own batch sizes."""
+    telling = [study.processes for study in studies if study.processes is not None]
+    return _table(PROCESSES, telling, process_recipes(), [Recipe()] * len(telling))
 
 
 def first_rule(rules: Rules, study: StudyEvidence) -> int:

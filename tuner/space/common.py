@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.devices.gpu import KIND as GPU
 from tuner.devices.nvidia import NVIDIA, TF32_VARIABLE
 from tuner.machine.host import Machine
-from tuner.space import auditing
+from tuner.space import auditing, term
 from tuner.space.baseline import MAX_INSTANCES
 from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams, Variable
 from tuner.space.knob import Knob
@@ -48,6 +48,7 @@ INSTANCES = Knob(
     in_every_setting=False,
     default=lambda *_: 1,
     audit=auditing.core_set,
+    vocabulary=term.on_either("processes", *map(term.one_per, (1, 2, 4)), term.NODES),
 )
 STREAMS = Knob(
     name="streams",

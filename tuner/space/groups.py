@@ -16,6 +16,7 @@ from tuner.space.carrier import Mask
 from tuner.space.catalogue import Catalogue
 from tuner.space.common import STREAMS
 from tuner.space.setting import Setting
+from tuner.space.term import processes
 from tuner.space.values import Value
 from tuner.workload.workload import Workload
 
@@ -25,7 +26,7 @@ _LARGEST_BATCH = 65536
 
 def instance_counts(machine: Machine, n_cores: int) -> list[int]:
     """Return how many processes may share the cores, the most first: one a core, one for a few, one a node, two."""
-    counts = {n_cores, n_cores // 2, n_cores // 4, len(machine.numa_nodes), machine.sockets, 2}
+    counts = {*(processes(n_cores, each) for each in (1, 2, 4)), len(machine.numa_nodes), machine.sockets, 2}
     return sorted((n for n in counts if 2 <= n <= min(n_cores, MAX_INSTANCES)), reverse=True)
 
 
@@ -49,7 +50,7 @@ def groups(
     n_cores = min(machine.usable_cores, len(cores))
     settings: dict[Setting, tuple[str, ...]] = {}
     for n in instance_counts(machine, n_cores):
-        n_own = min(n_cores // n, _cores_each(cores, machine, n))
+        n_own = cores_each(cores, machine, n)
         threads = catalogue.threads_on(n_own)
         if not threads:
             return {}
@@ -64,11 +65,12 @@ def groups(
     return settings
 
 
-def _cores_each(cores: Sequence[str], machine: Machine, n: int) -> int:
+def cores_each(cores: Sequence[str], machine: Machine, n: int) -> int:
     """Return how many of the physical cores each of n processes has to itself, or its share where they float."""
+    share = min(machine.usable_cores, len(cores)) // n
     nodes = tuple(machine.numa_nodes.values())
     sets = core_sets(cores, nodes, n, machine.kind_by_core, quota=machine.cpu_quota)
-    return sum(parse_list(core) <= parse_list(sets[0]) for core in cores) if sets else len(cores) // n
+    return min(share, sum(parse_list(core) <= parse_list(sets[0]) for core in cores)) if sets else share
 
 
 def is_group(setting: Setting) -> bool:

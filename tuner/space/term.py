@@ -3,6 +3,7 @@
 Notation
     P   physical cores inside the affinity mask and the quota
     S   sockets
+    N   NUMA nodes
     w   pools: the graph's average width, rounded down, at most P (Wang et al., TACO 2021, is one recipe of these; its
         formula is recalled, not verified)
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from tuner.devices.gpu import KIND as GPU
 from tuner.machine.host import Machine
+from tuner.space.baseline import MAX_INSTANCES
 from tuner.space.values import Value
 
 EIGEN, OPENMP = "eigen", "openmp"
@@ -24,6 +26,13 @@ COMPACT = "compact"
 def pools(machine: Machine, width: float) -> int:
     """Return w, how many operators run at once by Wang et al.: the average width, rounded down, at most the cores."""
     return min(max(1, int(width)), machine.usable_cores)
+
+
+def processes(cores: int, each: int) -> int:
+    """Return how many processes there are with so many cores for each, or twice as many while there are too many."""
+    while cores // each > MAX_INSTANCES:
+        each *= 2
+    return max(1, cores // each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,8 @@ class Scale:
     pool: str
     onednn: bool
     on_gpu: bool = False
+    nodes: int = 1
+    """NUMA nodes that the affinity mask has CPUs of."""
 
     @property
     def onednn_is_open(self) -> bool:
@@ -95,11 +106,23 @@ def on_openmp(label: str, *terms: Term) -> Vocabulary:
     return Vocabulary(label=label, terms=terms, pool=OPENMP, has_effect=lambda scale: scale.pool == OPENMP)
 
 
+def one_per(cores: int) -> Term:
+    """Return the term of a process for each so many cores."""
+    return Term(
+        name="cores" if cores == 1 else f"cores/{cores}",
+        words="one per core" if cores == 1 else f"one per {cores} cores",
+        value_at=lambda s, _: processes(s.cores, cores),
+    )
+
+
 CORES = Term(name="cores", words="all usable cores", value_at=lambda s, _: s.cores)
 SHARE = Term(
     name="cores/inter_op",
     words="the usable cores shared among the pools",
     value_at=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
+)
+NODES = Term(
+    name="nodes", words="one per NUMA node", value_at=lambda s, _: min(max(1, s.nodes), s.cores, MAX_INSTANCES)
 )
 SOCKETS = Term(name="sockets", words="one per socket", value_at=lambda s, _: s.sockets)
 WIDTH = Term(name="width", words="the graph's average width", value_at=lambda s, _: s.pools)

@@ -116,17 +116,17 @@ class Record:
             if isinstance(each, CategoricalDistribution)
         }
 
-    def observations(self, process_sd: float) -> list[tuple[Setting, float, float, int]]:
+    def observations(self, process_sd: float, *, of_groups: bool = False) -> list[tuple[Setting, float, float, int]]:
         """Return (setting, log-ratio, its standard error, number of the reference) of each trial that gave a number.
 
-        What many studies are learned from: without the raw slices that `trials` reads, and without groups. The standard
-        errors leave out the luck of the two processes; `process_sd` is σ_p (log scale).
+        They are of the space, or of groups. What many studies are learned from: without the raw slices that `trials`
+        reads. The standard errors leave out the luck of the two processes; `process_sd` is σ_p (log scale).
         """
         rows = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             attributes = frozen.user_attrs
             if (
-                not _is_group(frozen)
+                _is_group(frozen) == of_groups
                 and attributes.get("status") == Status.OK
                 and None
                 not in (
