@@ -37,7 +37,7 @@ class Terms:
     """So much work (s) Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
     TensorCostModel.h), at 3 GHz."""
     eta: float = 0.25
-    """η (`tuner.model.costs`), a compromise. Operators of BERT-tiny on 16 virtual cores (results/predictions/cores) that
+    """η (`tuner.model.costs`), a compromise. On 16 virtual cores (results/predictions/cores) operators of BERT-tiny that
     take 0.6, 0.7 and 0.8 of the time with two threads take 0.17, 0.26 and 0.42 with 16: that is an η of 0.5 and more.
     Steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
     fork_s: float = 10e-6

@@ -125,7 +125,7 @@ class Predictor:
         """
         assert pools.team is not None
         apart = min(pools.team, hardware.cpus)
-        fork_s = self.costs.fork_s * float(hops(apart) / max(1.0, hops(pools.team)))
+        fork_s = self.costs.fork_s * float(hops(apart)) / max(1.0, float(hops(pools.team)))
         if pools.blocktime_s > 0:
             team = replace(self.costs, fork_s=fork_s).time_s(pools.team, batch_size, hardware)
             return replace(team, busy_s=team.time_s * pools.team, serial_s=np.zeros_like(team.time_s))

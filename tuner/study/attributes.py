@@ -199,13 +199,13 @@ class Attributes:
     finals = _finals()
     group_finals = _finals()
     """Of several processes, where the search is of one."""
-    earlier_finals = _Attribute(_all_finals, list)
+    earlier_finals: _Attribute[list[StoredFinals]] = _Attribute(_all_finals, list)
     """Those of earlier runs, the oldest first."""
-    earlier_group_finals = _Attribute(_all_finals, list)
-    earlier_latency_finals = _Attribute(_all_finals, list)
+    earlier_group_finals: _Attribute[list[StoredFinals]] = _Attribute(_all_finals, list)
+    earlier_latency_finals: _Attribute[list[StoredFinals]] = _Attribute(_all_finals, list)
     promising: _Attribute[list[Contender]] = _Attribute(lambda data: list(map(Contender.from_dict, data)), list)
     """What a search for capacity has chosen to be measured under load beside the default."""
-    checks = _Attribute(_all_finals, list)
+    checks: _Attribute[list[StoredFinals]] = _Attribute(_all_finals, list)
     """The checks of what was recommended, each of that setting first and the default second."""
     spec = _typed(WorkloadSpec, WorkloadSpec, key="asked")
     """How the workload was asked for."""
