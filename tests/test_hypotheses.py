@@ -17,7 +17,7 @@ from tests.frameworks import STOCK
 from tests.towers import traced
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
 from tuner.job.capture import Capture, write_capture
-from tuner.job.hypotheses import MACHINES, simulated_rules
+from tuner.job.hypotheses import MACHINES, predicted_processes, simulated_rules
 from tuner.machine.spec import parse_spec
 from tuner.model.graph import Features
 from tuner.report.hypotheses import answers, rule_lines
@@ -210,3 +210,16 @@ def test_a_capture_without_its_graph_says_nothing_of_rules(call: Call, tmp_path:
     code, _, err = call("rules", "--simulated", "--profile", str(path))
     assert code == 2
     assert f"{path} is of an earlier version, and does not tell of its graph" in err
+
+
+def test_processes_are_predicted_to_gain_more_on_more_cores() -> None:
+    predicted = predicted_processes()
+    gains = [each.gain.ratio for each in predicted]
+    assert [each.kind.cores for each in predicted] == ["4", "8", "16", "32", "64"]
+    assert gains == sorted(gains)
+    # Measured on 16 cores (results/cores16): 3.0, the geometric mean of eight workloads.
+    on_16 = predicted[2].gain
+    assert on_16.low is not None and on_16.high is not None
+    assert on_16.low < 3.0 < on_16.high
+    assert predicted[2].call is not None
+    assert predicted[2].call.ratio == pytest.approx(16 / on_16.ratio)

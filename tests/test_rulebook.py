@@ -218,8 +218,7 @@ def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: Rul
         )
         for n in (16, 64)
     ]
-    group = structs.replace(with_processes.groups[PROCESSES], predicted=tuple(made))
-    predicted = structs.replace(with_processes, groups=with_processes.groups | {PROCESSES: group})
+    predicted = structs.replace(with_processes, predicted={PROCESSES: tuple(made)})
     assert RuleSet.from_document(to_builtins(predicted)) == predicted
     *_, many, most = (cells[PROCESSES] for _, cells in by_cores(predicted))
     assert [each.known for each in many] == [Known.MEASURED]
@@ -227,6 +226,10 @@ def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: Rul
     text = f"processes one per 2 cores: {figures}, predicted on 64 cores: profiles of 16 cores"
     assert [str(each) for each in most] == [text]
     assert text in rulepage.markdown(predicted, {})
+    without = {name: group for name, group in predicted.groups.items() if name != PROCESSES}
+    unseen = structs.replace(predicted, groups=without)  # no study tells of processes
+    *_, many, most = (cells[PROCESSES] for _, cells in by_cores(unseen))
+    assert [each.known for each in (*many, *most)] == [Known.PREDICTED] * 2
 
 
 def test_rules_on_processes_come_back_from_their_file(with_processes: RuleSet, tmp_path: Path) -> None:
@@ -267,7 +270,7 @@ def test_rules_of_the_format_before_are_read_as_they_are(document: dict[str, Any
     for rule in earlier["groups"]["threads"]["rules"]:
         for row in (*rule["advice"]["strata"], *rule["advice"]["builds"]):
             del row["n_processes"]
-    del earlier["groups"]["threads"]["predicted"]
+    del earlier["predicted"]
     assert RuleSet.from_document(earlier) == RuleSet.from_document(document)
 
 

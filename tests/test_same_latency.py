@@ -230,7 +230,7 @@ def test_it_comes_under_load_with_the_others(finished: Finished, space: Space, t
     answer = AnswerResult(finals=study.finals, verdicts=study.verdicts, recommended=advice)
 
     def names(of: StudyResult) -> list[str]:
-        return [name for name, *_ in load_job._settings(of, load_job._recommended(of))]
+        return [name for name, *_ in load_job.settings_of(of, load_job.recommended_of(of))]
 
     assert names(study) == ["tf-default", ONE]
     assert names(structs.replace(study, same_latency=answer)) == ["tf-default", ONE, AT_SAME_LATENCY]

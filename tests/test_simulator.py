@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import parse_list
 from tuner.machine.spec import parse_spec
-from tuner.model.costs import Costs, costs_of, lines, missed, moving_s
+from tuner.model.costs import Costs, costs_of, hops, lines, missed, moving_s
 from tuner.model.executor import Pools, Simulated, simulate
 from tuner.model.hardware import Hardware, Terms, hardware_of
 from tuner.model.profile import Profile, Roof, Traced, profile
 from tuner.model.tasks import tasks_of
 
 MS = 1e-3
-PLAIN = Terms(fork_s=0.0, asleep_s=0.0, wake_s=0.0, hand_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
+PLAIN = Terms(
+    fork_s=0.0, asleep_s=0.0, wake_s=0.0, hand_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0, eta=0.0
+)
 """Nothing but division of work."""
 MANY = Hardware(cores=24, smt=1, sockets=1, quota=None, one_bytes_s=1e10, most_bytes_s=1e11, cache_bytes=32 * 2**20)
 
@@ -211,6 +213,32 @@ def test_threads_help_as_amdahl_says(serial: float) -> None:
         assert step.makespan_s == pytest.approx(10 * MS * (serial + (1 - serial) / n))
 
 
+def test_more_threads_divide_a_part_of_what_two_do_not() -> None:
+    terms = replace(PLAIN, eta=0.5)
+    for n, left in ((1, 1.0), (2, 1.0), (8, 0.75), (16, 0.5 + 0.5 * 5 / 16)):
+        step = run(CHAIN, costs(TIMES, serial=0.4, terms=terms), Pools(inter_op=1, intra_op=n), terms=terms)
+        assert step.makespan_s == pytest.approx(10 * MS * (0.4 * left + 0.6 / n))
+    # What two do not divide at all, no number of threads does.
+    whole = run(CHAIN, costs(TIMES, serial=0.9, terms=terms), Pools(inter_op=1, intra_op=16), terms=terms)
+    assert whole.makespan_s == pytest.approx(10 * MS * (0.9 + 0.1 / 16))
+
+
+def test_each_operator_pays_for_hops_between_threads() -> None:
+    """To the first thread, from one to the other by halves, and back to the one that waits."""
+    terms = replace(PLAIN, fork_s=0.01 * MS)
+    own = costs(TIMES, terms=terms)
+    for n, n_hops in ((1, 0), (2, 3), (16, 6)):
+        for waking in (1.0, 2.0):
+            step = run(CHAIN, own, Pools(inter_op=1, intra_op=n), replace(MANY, waking=waking), terms=terms)
+            assert step.makespan_s == pytest.approx(10 * MS / n + len(TIMES) * n_hops * waking * 0.01 * MS)
+
+
+def test_all_cores_at_work_make_each_slower() -> None:
+    busy = replace(MANY, cores=16, busy_loss=0.3)
+    assert [busy.slower(n) for n in (0.5, 1, 8.5, 16, 99)] == pytest.approx([1.0, 1.0, 1.15, 1.3, 1.3])
+    assert replace(busy, quota=1.0).slower(16) == 1.0
+
+
 def test_two_that_run_at_once_share_the_pool_and_no_more_is_done_than_there_are_cores() -> None:
     own = costs([0.0, MS, MS, MS, MS, 0.0])
     alone = run(TOWERS, own, Pools(inter_op=1, intra_op=8)).makespan_s
@@ -371,7 +399,7 @@ def test_waking_threads_is_told_apart_from_what_is_not_divided() -> None:
 
     def made_at(batch_size: int) -> Profile:
         one_s = MS * batch_size
-        times_s = {n: one_s * (serial + (1 - serial) / n) + fork_s * math.log2(n) for n in (1, 2, 4)}
+        times_s = {n: one_s * (serial + (1 - serial) / n) + fork_s * float(hops(n)) for n in (1, 2, 4)}
         return profile([traced(n, [(f"op{i}", times_s[n]) for i in range(3)], batch_size) for n in times_s])
 
     own = costs_of({b: made_at(b) for b in (1, 8)}, MANY, PLAIN)

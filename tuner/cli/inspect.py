@@ -60,7 +60,7 @@ def inspect(
 ) -> None:
     """Show the machine, the framework build, the knobs (active, or why not) and the baselines.
 
-    Measures nothing without --audit.
+    Measures nothing without --audit but how long it takes to wake a thread.
     """
     from tuner.job.job import prepare
     from tuner.job.parsed import parse_request
@@ -88,14 +88,16 @@ def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
     from tuner.report import inspection, terminal
+    from tuner.machine.waking import wake_s
     from tuner.result.inspection import InspectionResult
 
     found, why_no_gpu = inspection.found_gpus()
+    woken_s = wake_s(subject.machine)
     if json_:
         gpus = inspection.gpu_results(found)
-        show_json(InspectionResult(**structs.asdict(subject), gpus=gpus, why_no_gpu=why_no_gpu))
+        show_json(InspectionResult(**structs.asdict(subject), wake_s=woken_s, gpus=gpus, why_no_gpu=why_no_gpu))
     else:
-        host = [terminal.host(subject), "", inspection.gpus(found, why_no_gpu)]
+        host = [terminal.host(subject), *inspection.waking(woken_s), "", inspection.gpus(found, why_no_gpu)]
         show(*host, "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 

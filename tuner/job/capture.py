@@ -24,6 +24,7 @@ from tuner.job.parsed import ParsedRequest
 from tuner.job.profile import thread_counts, trace, trace_quickly
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
+from tuner.machine.waking import wake_s
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, shipped_profiles, write_whole
@@ -54,6 +55,8 @@ class Capture(Document, frozen=True, kw_only=True, dict=True):
     """What is known of the graph; None in captures that earlier versions made."""
     environment: dict[str, str] | None = None
     """The inherited variables that change timings; None in captures that earlier versions made."""
+    wake_s: float | None = None
+    """How long it took (s) to wake a thread on another core; None where that is not known."""
     pinned: str = ""
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
     is_quick: bool = False
@@ -285,6 +288,7 @@ def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents
         environment=job.environment,
         pinned=job.seen.pinned,
         created=datetime.now(UTC).date().isoformat(),
+        wake_s=wake_s(subject.machine),
     )
 
 

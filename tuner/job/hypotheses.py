@@ -1,9 +1,15 @@
-"""What rules may be on machines that are not here: the captures of the cache, simulated on machines of many sizes."""
+"""What rules may be on machines that are not here: captures, simulated on machines of many sizes.
+
+Those of the cache give hypotheses, those that are shipped what is predicted of several processes.
+"""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +19,23 @@ from tuner.job.capture import Capture, cached_captures, read_capture
 from tuner.job.predict import model_of
 from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
+from tuner.model.configuration import EXECUTOR
 from tuner.model.hardware import Hardware, hardware_of
-from tuner.model.prediction import PredictedRatio
+from tuner.model.prediction import PredictedRatio, ratio_sd
 from tuner.model.predictor import Predictor
+from tuner.paths import shipped_profiles
+from tuner.quantity import plural
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.hypothesis import HypothesesResult, Predict, Simulated, hypotheses, simulated_study
 from tuner.rules.learn import LearnPlan
+from tuner.rules.recipe import BATCH, FRAMEWORK, Recipe, process_recipes
+from tuner.rules.rule import PredictedGain
+from tuner.rules.strata import Ratio, Stratum, over_workloads
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
+from tuner.space.term import EIGEN, Scale
 from tuner.stats.estimate import Array
+from tuner.workload.pyfile import INFERENCE
 
 MACHINES = (
     "cores=2",
@@ -67,6 +82,64 @@ def simulated_rules(
             "profile some workloads first: tftune predict resnet50 (tftune workloads lists them)",
         )
     return hypotheses(studies, LearnPlan(), params)
+
+
+PREDICTED_CORES = (4, 8, 16, 32, 64)
+"""Machines of one socket that processes are predicted for."""
+
+
+@cache
+def predicted_processes() -> tuple[PredictedGain, ...]:
+    """Return the number of processes that gains most on machines of many sizes, by the shipped profiles of inference.
+
+    The gain is the geometric mean over workloads at their own batch sizes. Its interval holds what workloads scatter by
+    and what the model is off by, which all of them have in common.
+    """
+    captures = [read_capture(path) for path in sorted(shipped_profiles().glob("*.json.xz"))]
+    captures = [each for each in captures if each.workload.mode == INFERENCE and FRAMEWORK.has_onednn(each.runtime)]
+    return tuple(_predicted_on(parse_spec(f"cores={n}").machine(), captures) for n in PREDICTED_CORES)
+
+
+def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGain:
+    """Return what processes are predicted to gain on a machine."""
+    recipes = process_recipes()
+    scale = Scale(
+        cores=machine.usable_cores,
+        sockets=machine.sockets,
+        nodes=max(1, len(machine.numa_nodes)),
+        pools=1,
+        batch_size=1,
+        pool=EIGEN,
+        onednn=True,
+    )
+    gains: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
+    sds: dict[Recipe, float] = {}
+    for capture in captures:
+        predictor, _ = model_of(capture)
+        hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+        n, size = machine.usable_cores, {BATCH: capture.workload.batch_size}
+        default = Setting.of({EXECUTOR.slots: n, EXECUTOR.threads: n} | size)
+        ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=default)
+        for recipe in recipes:
+            instances = int(recipe.values(scale).get(INSTANCES, 1))
+            several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances)}
+            setting = Setting.of(several | size) if instances > 1 else default
+            gains[recipe].append((capture.workload.name, float(ratio([setting])[0])))
+            sds[recipe] = ratio_sd(predictor, setting, default, machine)
+    means = {recipe: over_workloads(values) for recipe, values in gains.items()}
+    best = max(recipes, key=lambda recipe: means[recipe].mean)
+    instances = int(best.values(scale).get(INSTANCES, 1))
+    own = replace(means[best], se=math.hypot(means[best].se, sds[best]))
+    gain = Ratio.of(own)
+    call = Ratio.of(replace(own, mean=math.log(instances) - own.mean))
+    basis = f"{plural(gain.n_workloads, 'profile')} of two cores"
+    return PredictedGain(
+        kind=Stratum(shape=plural(machine.usable_cores, "core"), pool=EIGEN, onednn=True, quota=False),
+        terms=best.to_dict(),
+        gain=gain,
+        call=call if instances > 1 else None,
+        basis=basis,
+    )
 
 
 def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> list[tuple[str, StudyEvidence]]:

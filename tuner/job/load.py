@@ -77,7 +77,7 @@ def load_study(request: LoadRequest, events: TaskEvents) -> LoadResult:
     if is_searched and "promising" not in stored.raw:
         raise no_finals(study.study)
     limit_s = stored.limits.p99_s if limit_ms is None else limit_ms / 1000
-    settings = _settings(study, stored.promising if is_searched else _recommended(study))
+    settings = settings_of(study, stored.promising if is_searched else recommended_of(study))
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         spec = replace(stored.spec, rate=None)  # its requests have rates of their own
         batch_sizes = {each[1].batch_size for each in settings}
@@ -126,7 +126,7 @@ def _refuse(study: StudyResult) -> None:
             raise BadInputError(f"study {study.study} is {reason}", "search the inference of one model, then load that")
 
 
-def _recommended(study: StudyResult) -> list[Contender]:
+def recommended_of(study: StudyResult) -> list[Contender]:
     """Return what each answer recommends."""
     advices = {of: answer.recommended for of, answer in study.answers.items()}
     return [
@@ -135,7 +135,7 @@ def _recommended(study: StudyResult) -> list[Contender]:
     ]
 
 
-def _settings(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[str, Setting, Deployment | None]]:
+def settings_of(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[str, Setting, Deployment | None]]:
     """Return the default and what was chosen, each with its name; the default has what applies it from the job."""
     settings: list[tuple[str, Setting, Deployment | None]] = [
         (study.default, Setting.of(study.baselines[study.default].setting), None)

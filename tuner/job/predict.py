@@ -62,8 +62,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     capture = found if found is not None else _measured(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
-        bytes_s = None if asked is None else asked.socket_bytes_s
-        hardware = hardware_of(job.machine, capture.bytes_s, is_here=False, socket_bytes_s=bytes_s)
+        hardware = _hardware(job.machine, capture, predictor, asked or _Asked(job.machine))
     predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
@@ -75,6 +74,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         batch_sizes=sorted(capture.traced),
         profiled_threads=max(capture.bytes_s),
         costs=predictor.costs,
+        waking=hardware.waking,
         ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
         source=_source(request, kind, capture, job, here, asked),
         pinned=capture.pinned,
@@ -90,6 +90,22 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
         raise BadInputError("no operator of it takes any time", "there is nothing to predict: measure it")
     hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
     return predictor_of(profiles, hardware, has_teams=capture.has_teams), hardware
+
+
+def _hardware(machine: Machine, capture: Capture, predictor: Predictor, asked: _Asked) -> Hardware:
+    """Return a machine that was not profiled as simulations see it.
+
+    A hop between threads is taken to be slower there as the wake of a thread is. What profiles show of hops is about
+    that wake (`fork_s` of `tuner.model.hardware`), and stands for it in those that do not have it.
+    """
+    there_s, here_s = asked.wake_s, capture.wake_s or predictor.costs.fork_s
+    return hardware_of(
+        machine,
+        capture.bytes_s,
+        is_here=False,
+        socket_bytes_s=asked.socket_bytes_s,
+        waking=there_s / here_s if there_s and here_s else 1.0,
+    )
 
 
 def profiled_sizes(job: Job) -> list[int]:
@@ -108,12 +124,16 @@ def profiled_sizes(job: Job) -> list[int]:
 
 
 class _Asked(NamedTuple):
-    """The machine that is asked about, the bytes/s of a socket, and what its file tells of its build and variables."""
+    """The machine that is asked about, the bytes/s of a socket, and what its file tells of its build and variables.
+
+    `wake_s` is how long it takes (s) to wake a thread there, None where the file does not say.
+    """
 
     machine: Machine
     socket_bytes_s: float | None = None
     runtime: BuildFacts | None = None
     environment: dict[str, str] | None = None
+    wake_s: float | None = None
 
 
 class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +142,7 @@ class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     runtime: Any = None
     environment: Any = None
+    wake_s: float | None = None
 
 
 def find_machine(text: str) -> _Asked:
@@ -148,7 +169,8 @@ def find_machine(text: str) -> _Asked:
         raise BadInputError(f"{text} describes a machine that cannot be: {impossible}", expected)
     is_build = isinstance(runtime, dict) and isinstance(environment, dict)
     is_build = is_build and runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
-    return _Asked(machine, None, runtime, environment) if is_build else _Asked(machine)
+    asked = _Asked(machine, wake_s=document.wake_s)
+    return asked._replace(runtime=runtime, environment=environment) if is_build else asked
 
 
 def _at_hand(request: PredictRequest, own: ParsedRequest) -> tuple[Capture | None, SourceKind]:

@@ -12,11 +12,13 @@ import msgspec
 from tuner import __version__
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, unknown_name
+from tuner.job.hypotheses import predicted_processes
 from tuner.job.selection import Selection
 from tuner.paths import shipped_rules, write_whole
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
+from tuner.rules.recipe import PROCESSES
 from tuner.rules.rule import Provenance, RuleSet
 from tuner.stats.equivalence import MARGIN
 from tuner.study.storage import open_storage, records, storage_errors
@@ -81,7 +83,12 @@ def make(
         margin=MARGIN,
         min_workloads=plan.min_workloads,
     )
-    return RuleSet(device=device, provenance=provenance, groups=distil(studies, plan))
+    groups = distil(studies, plan)
+    predicted = {}
+    if device == devices.DEFAULT:
+        notify("predicting what several processes gain on machines of which there is no study")
+        predicted = {PROCESSES: predicted_processes()}
+    return RuleSet(device=device, provenance=provenance, groups=groups, predicted=predicted)
 
 
 def exists(device: str = devices.DEFAULT) -> bool:

@@ -54,6 +54,11 @@ def gpu_results(found: Sequence[FoundGpu]) -> tuple[GpuResult, ...]:
     return tuple(results)
 
 
+def waking(wake_s: float | None) -> list[RenderableType]:
+    """Return how long it takes (s) to wake a thread, as a line; none where it is not known."""
+    return [] if wake_s is None else [Text(f"wakes a thread on another core in {1e6 * wake_s:.1f} µs")]
+
+
 def gpus(found: Sequence[FoundGpu], reason: str) -> RenderableType:
     """Return the GPUs of this host as a table, or why there is none."""
     if not found:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from tuner.quantity import plural, ratio_text
 from tuner.rules.recipe import ONEDNN, Recipe
-from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
+from tuner.rules.rule import KEEP, PredictedGain, Rule, RuleList, RuleSet
 from tuner.rules.strata import Ratio, Stratum, StratumEvidence
 from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
@@ -72,12 +72,7 @@ def by_cores(rules: RuleSet) -> Iterator[tuple[str, dict[str, Sequence[Cell]]]]:
     """Yield each class of machines with the cells of each group of rules; one that is unknown has one cell."""
     build, low = _usual(rules), 0.0
     for title, high in CLASSES.items():
-        cells = {
-            name: [each for n, each in _cells(rules.groups[name], build) if low < n <= high]
-            if name in rules.groups
-            else []
-            for name in KEEP
-        }
+        cells = {name: [each for n, each in _cells(rules, name, build) if low < n <= high] for name in KEEP}
         yield title, {name: _best_known(each) for name, each in cells.items()}
         low = high
 
@@ -90,27 +85,30 @@ def _best_known(cells: Sequence[Cell]) -> Sequence[Cell]:
 
 def _usual(rules: RuleSet) -> Stratum:
     """Return the build that most users have, if studies or predictions are of it; else that which most are of."""
-    kinds = [kind for group in rules.groups.values() for kind in _kinds(group) if not kind.quota]
+    kinds = [kind for name in KEEP for kind in _kinds(rules, name) if not kind.quota]
     if not kinds or any(_USUAL.covers(kind) for kind in kinds):
         return _USUAL
     (pool, onednn, quota, gpu), _ = Counter(kind.build for kind in kinds).most_common(1)[0]
     return Stratum(shape=None, pool=pool, onednn=onednn, quota=quota, gpu=gpu)
 
 
-def _kinds(group: RuleList) -> Iterator[Stratum]:
+def _kinds(rules: RuleSet, name: str) -> Iterator[Stratum]:
     """Yield the kinds of machines and builds that a group tells of."""
-    tested = group.proof.by_workload
-    yield from (each.situation for each in (() if tested is None else tested.studies))
-    yield from (row.kind for rule in group.rules for row in rule.advice.strata)
-    yield from (each.kind for each in group.predicted)
+    group = rules.groups.get(name)
+    if group is not None:
+        tested = group.proof.by_workload
+        yield from (each.situation for each in (() if tested is None else tested.studies))
+        yield from (row.kind for rule in group.rules for row in rule.advice.strata)
+    yield from (each.kind for each in rules.predicted.get(name, ()))
 
 
-def _cells(group: RuleList, build: Stratum) -> Iterator[tuple[int, Cell]]:
+def _cells(rules: RuleSet, name: str, build: Stratum) -> Iterator[tuple[int, Cell]]:
     """Yield the cells of a group, each with its number of cores: those of the fewest first."""
-    kinds = {each.shape: each for each in _kinds(group) if build.covers(each) and each.shape is not None}
+    group, predicted = rules.groups.get(name), rules.predicted.get(name, ())
+    kinds = {each.shape: each for each in _kinds(rules, name) if build.covers(each) and each.shape is not None}
     for kind in sorted(kinds.values(), key=_n_cores):
-        cells = list(_measured(group, kind)) or list(_predicted(group, kind))
-        yield from ((_n_cores(kind), each) for each in cells)
+        cells = [] if group is None else list(_measured(group, kind))
+        yield from ((_n_cores(kind), each) for each in cells or _predicted(predicted, kind))
 
 
 def _measured(group: RuleList, kind: Stratum) -> Iterator[Cell]:
@@ -144,9 +142,9 @@ def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
     )
 
 
-def _predicted(group: RuleList, kind: Stratum) -> Iterator[Cell]:
+def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Cell]:
     """Yield what a model of the machine expects on machines and builds of a kind."""
-    for each in group.predicted:
+    for each in predicted:
         if _same(each.kind, kind):
             words = "" if each.recipe == Recipe() else each.recipe.words(kind.pool)
             yield Cell(

@@ -41,8 +41,12 @@ class GpuResult(Struct, frozen=True, kw_only=True):
 
 
 class InspectionResult(Subject, frozen=True, kw_only=True):
-    """Machine, build, knobs and baselines, and the GPUs of the host with the reason where there is none."""
+    """Machine, build, knobs and baselines, and the GPUs of the host with the reason where there is none.
 
+    `wake_s` is how long it takes (s) to wake a thread on another core, null if that could not be measured.
+    """
+
+    wake_s: float | None
     gpus: tuple[GpuResult, ...]
     why_no_gpu: str
 

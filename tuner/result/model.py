@@ -14,7 +14,7 @@ from tuner.measure.warning import Code, MeasurementWarning, seen_warnings
 from tuner.model.configuration import EXECUTOR
 from tuner.model.costs import Costs
 from tuner.model.overhead import HIDDEN, Row, hiding_batch
-from tuner.model.prediction import Predicted, Reasons, influential_knobs
+from tuner.model.prediction import Predicted, Reasons, influential_knobs, interval
 from tuner.model.profile import Bound, Profile
 from tuner.quantity import percent, plural
 from tuner.result import fields_of
@@ -286,11 +286,13 @@ class ReasonCode(StrEnum):
 
 
 class PredictedSetting(Struct, frozen=True, kw_only=True):
-    """A setting with its predicted items a second, and their ratio to the default's."""
+    """A setting with its predicted items a second, and their ratio to the default's with its 90 % interval."""
 
     setting: Values
     items_per_s: float
     ratio: float
+    low: float
+    high: float
 
 
 class ReasonResult(Struct, frozen=True, kw_only=True):
@@ -312,7 +314,9 @@ class TrustResult(Struct, frozen=True, kw_only=True):
     largest_batch_size: int
     """Of the best setting, where it is beyond what was profiled; else the largest that was."""
     wake_us: float
-    """What it costs to wake a thread and to wait for it, as on the machine that was profiled (µs)."""
+    """What a hop to another thread costs (µs): as on the machine that was profiled, or as is known of the other one."""
+    is_wake_known: bool
+    """Whether that is known of the machine that is asked about, by its file."""
     is_divided: bool
     """Whether operators were timed on several cores; else how they gain from threads is a guess, and `wake_us` too."""
     ignored_knobs: tuple[str, ...]
@@ -394,6 +398,7 @@ def describe_prediction(
     batch_sizes: Sequence[int],
     profiled_threads: int,
     costs: Costs,
+    waking: float,
     ideal: IdealResult | None,
     source: ProfileSource,
     pinned: str = "",
@@ -408,9 +413,9 @@ def describe_prediction(
     reference_rate = rates[predicted.reference]
 
     def described(setting: Setting) -> PredictedSetting:
-        return PredictedSetting(
-            setting=setting.to_dict(), items_per_s=rates[setting], ratio=rates[setting] / reference_rate
-        )
+        ratio = rates[setting] / reference_rate
+        low, high = interval(ratio, predicted.ratio_sds[setting])
+        return PredictedSetting(setting=setting.to_dict(), items_per_s=rates[setting], ratio=ratio, low=low, high=high)
 
     is_here = machine.id == profiled_on.id
     largest = max(predicted.best.batch_size, *batch_sizes)
@@ -435,7 +440,8 @@ def describe_prediction(
             cores=machine.usable_cores,
             is_here=is_here,
             largest_batch_size=largest,
-            wake_us=1e6 * costs.fork_s,
+            wake_us=1e6 * costs.fork_s * waking,
+            is_wake_known=waking != 1.0,
             is_divided=costs.is_divided,
             ignored_knobs=predicted.ignored,
             left_out=predicted.left_out,

@@ -216,8 +216,6 @@ class RuleList(Struct, frozen=True, kw_only=True):
     """The evidence of keeping what is there in the studies in which no rule holds; null where there are none."""
     proof: Proof
     coverage: Coverage
-    predicted: tuple[PredictedGain, ...] = ()
-    """What is expected where nothing was measured; no rule rests on it."""
 
     def rule(self, situation: Situation) -> Rule | None:
         """Return the rule to follow; None for keeping what is there."""
@@ -262,10 +260,12 @@ class RuleSet(Struct, frozen=True, kw_only=True):
     """Of the baselines that are a paper's formula."""
     groups: dict[str, RuleList]
     """By group; what no study tells of is not there."""
+    predicted: dict[str, tuple[PredictedGain, ...]] = field(default_factory=dict)
+    """By group, what a model of the machine expects where nothing was measured; no rule rests on it."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a group that is not known."""
-        unknown = [name for name in self.groups if name not in GROUPS]
+        unknown = [name for name in (*self.groups, *self.predicted) if name not in GROUPS]
         if unknown:
             raise ValueError(f"unknown group {unknown[0]}")
 
