@@ -267,7 +267,7 @@ def test_that_no_rate_keeps_the_limit_is_a_finding(
     record, _ = finished(space, tmp_path, trials=16)
     storage = ("--storage", str(tmp_path / "t.db"))
     record.put("objective", objective)
-    record.put("limits", Limits(p99_s=0.08).to_dict())
+    record.put("limits", Limits(p99_s=0.08))
     record.put("finals", None if objective == "capacity" else record.get("finals"))
     nothing = structs.replace(load.curves[0].capacity, rate=0.0, low=0.0, high=0.0)
     none = tuple(structs.replace(each, capacity=nothing, against_default=None) for each in load.curves)

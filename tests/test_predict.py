@@ -32,10 +32,11 @@ from tuner.job.predict import find_machine, profiled_sizes
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine, detect
 from tuner.machine.spec import parse_spec
+from tuner.machine.waking import wake_s
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
-from tuner.model.prediction import influential_knobs, predict, reasons
+from tuner.model.prediction import SD, T90, influential_knobs, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.model.profile import Profile, Traced, profile
 from tuner.paths import shipped_profiles
@@ -243,9 +244,31 @@ def result(predictor: Predictor, space: Space, stock: object, resnet50: object) 
         batch_sizes=(1, 8),
         profiled_threads=2,
         costs=predictor.costs,
+        waking=1.0,
         ideal=None,
         source=ProfileSource(kind=SourceKind.FILE, file="server.json.xz", created="2026-11-20"),
     )
+
+
+def test_ratios_have_intervals_that_widen_with_the_threads_between_them(result: PredictionResult) -> None:
+    assert (result.reference.low, result.reference.ratio, result.reference.high) == (1.0, 1.0, 1.0)
+    widths = {
+        each.setting["intra_op"]: each.high / each.low
+        for each in result.predicted
+        if each.setting["inter_op"] == 1 and "instances" not in each.setting
+    }
+    assert all(
+        each.low < each.ratio < each.high for each in result.predicted if each.setting != result.reference.setting
+    )
+    assert sorted(widths, key=widths.__getitem__)[-1] == 1  # all CPUs beside one
+    assert min(widths.values()) == pytest.approx(math.exp(2 * T90 * SD))
+
+
+def test_waking_a_thread_takes_microseconds() -> None:
+    woken_s = wake_s(detect())
+    assert woken_s is None or 1e-7 < woken_s < 1e-2
+    assert wake_s(replace(HERE, cores=["0"], physical_cores=1)) is None
+    assert wake_s(replace(HERE, cores=["0", "99999"])) is None  # a CPU that is not there
 
 
 def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: PredictionResult) -> None:
@@ -454,13 +477,13 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
     assert find_machine("cores=4")[0].physical_cores == 4
     assert find_machine("cores=4,bandwidth=128")[1] == 128e9
     document = tmp_path / "inspect.json"
-    document.write_text(json.dumps({"machine": msgspec.to_builtins(detect())}))
-    assert find_machine(str(document)) == (detect(), None, None, None)
+    document.write_text(json.dumps({"machine": msgspec.to_builtins(detect()), "wake_s": 8e-6}))
+    assert find_machine(str(document)) == (detect(), None, None, None, 8e-6)
     told = {"runtime": STOCK.to_dict(), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     document.write_bytes(msgspec.json.encode({"machine": detect(), **told}))
-    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"])
+    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"], None)
     document.write_bytes(msgspec.json.encode({"machine": detect(), "runtime": "another", "environment": 3}))
-    assert find_machine(str(document))[2:] == (None, None)
+    assert find_machine(str(document))[2:] == (None, None, None)
     document.write_text(json.dumps({"machine": msgspec.to_builtins(replace(HERE, physical_cores=0))}))
     with pytest.raises(BadInputError, match="a machine that cannot be"):
         find_machine(str(document))
