@@ -87,8 +87,8 @@ def inspect(
 def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
-    from tuner.report import inspection, terminal
     from tuner.machine.waking import wake_s
+    from tuner.report import inspection, terminal
     from tuner.result.inspection import InspectionResult
 
     found, why_no_gpu = inspection.found_gpus()
