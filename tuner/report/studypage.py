@@ -138,6 +138,8 @@ def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
 def _command(study: StudyResult) -> str:
     """Return the search that a study was, as far as it tells."""
     workload, limits = study.workload, study.limits
+    if study.planned is not None:
+        return f"tftune suite --plan 15m --workloads {shlex.quote(workload.name)}"
     is_command = workload.kind == Kind.COMMAND
     words = ["tftune search", *([] if is_command else [shlex.quote(workload.name), f"--mode {workload.mode}"])]
     words += [f"--framework {study.framework.name} --space {study.space}"]

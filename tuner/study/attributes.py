@@ -210,6 +210,16 @@ class Attributes:
         return self.get("conditions", list[Conditions]) or []
 
     @property
+    def planned(self) -> bool:
+        """Return whether settings were measured as planned, and none was searched for or proven in finals."""
+        return self.get("planned", bool) or False
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether nothing was left to measure when it last ended."""
+        return bool(self.runs) and self.runs[-1].end is EndReason.SPACE
+
+    @property
     def hints(self) -> dict[str, Values]:
         """Return the settings that were tried first, by what hinted at them."""
         return self.get("hints", dict[str, Values]) or {}
