@@ -385,13 +385,15 @@ def test_the_command_of_a_search_has_every_option_that_changes_it(call: Call, mo
         predict=False, launcher="fresh",
     )  # fmt: skip
     for of, usual, kept in (
-        (asked, SearchRequest(workload=WorkloadSpec()), {"storage", "new", "wait"}),
+        (asked, SearchRequest(workload=WorkloadSpec()), {"storage", "new", "wait", "planned"}),
         (spec, WorkloadSpec(), set()),
     ):
         names = {each.name for each in dataclasses.fields(of)}
         assert {name for name in names if getattr(of, name) == getattr(usual, name)} == kept
     plain = SearchRequest(workload=WorkloadSpec(words=("./served model",)), predict=True, max_p99_ms="7")
     assert plain.command == "tftune search './served model' --max-p99 7 --predict"
+    planned = SearchRequest(workload=WorkloadSpec(words=("ncf",)), planned=True, instances=True)
+    assert planned.command == "tftune suite --plan 15m --workloads ncf"  # a suite's
     told: list[SearchRequest] = []
 
     def keep_request(request: SearchRequest, *_: object, **__: object) -> SessionsResult:

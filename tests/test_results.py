@@ -61,7 +61,7 @@ def test_what_is_shown_is_what_its_schema_says_and_reads_back_as_the_same(
     assert (again.default, len(again.history), again.space) == ("tf-default", 8, space.name)
     assert set(json.loads(call("list", "--storage", url, "--json")[1])[0]) == {
         "study", "machine", "cores", "build", "workload", "mode", "trials", "verdict", "setting", "groups",
-        "groups_setting", "same_latency", "same_latency_setting", "created", "updated",
+        "groups_setting", "same_latency", "same_latency_setting", "planned", "created", "updated",
     }  # fmt: skip
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections import Counter
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET, structs, to_builtins
+from rich.console import Console
 
 from tests.command_line import tftune
 from tests.frameworks import subject
@@ -25,14 +28,19 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import nested, suite
+from tuner.job import planned as planned_job
+from tuner.job.parsed import parse_request
 from tuner.job.request import SuiteRequest
 from tuner.machine import confine
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
-from tuner.machine.host import detect
+from tuner.machine.host import Machine, detect
 from tuner.machine.topology import Topology, read_topology
 from tuner.measure.budget import Budget
+from tuner.report import studylist
 from tuner.result.document import describe_study
+from tuner.result.inspection import CaseResult
+from tuner.result.study import PlannedResult
 from tuner.space.space import Space
 from tuner.study.record import SCHEMA
 from tuner.study.storage import open_storage
@@ -268,11 +276,184 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, spac
         ({"stop_after": "late"}, "--stop-after is 'late'"),
         ({"space": "cpus"}, "unknown tensorflow search space 'cpus'"),
         ({"pythons": ("/none/python",)}, "no interpreter at /none/python"),
+        ({"plan": "soon"}, "--plan is 'soon'"),
+        ({"plan": "5s"}, "--plan 5s is too short; expected at least 1m"),
+        ({"plan": "15m", "time_budget": "5m"}, "--plan with --time-budget; leave one or the other out"),
+        ({"plan": "15m", "cpus": "1", "space": "quick"}, "--plan with --cpus, --space; leave"),
+        ({"plan": "15m", "modes": "training"}, "--plan with --modes; leave"),
+        ({"plan": "15m", "workloads": "resnet5"}, "unknown workload 'resnet5'"),
+        ({"plan": "15m", "workloads": ""}, "--workloads is empty"),
     ],
 )
 def test_what_cannot_be_planned_is_said(planned: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInputError, match=said):
         planned(**options)
+
+
+# ---- plans of settings ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a plan be for eight cores with two hardware threads each, where quotas may be set."""
+    monkeypatch.setattr(planned_job, "read_topology", lambda: TWO_SOCKETS)
+    monkeypatch.setattr(planned_job, "confined", lambda _: nullcontext())
+
+
+def summary(machine: Machine) -> list[tuple[str, str, int, int | None]]:
+    """Return the parts of a plan: mode, shape, number of batch sizes, and how many workloads there are at most."""
+    return [(each.mode, str(each.shape), len(each.sizes), each.most) for each in planned_job.parts(machine)[0]]
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_plan_spreads_over_shapes_then_modes_then_batch_sizes(machine: Machine) -> None:
+    assert summary(machine) == [
+        ("inference", "16 CPUs", 1, None),
+        ("inference", "16 CPUs, quota 2", 1, None),
+        ("inference", "4 CPUs", 1, None),
+        ("inference", "2 CPUs", 1, None),
+        ("inference", "16 CPUs, quota 4", 1, None),
+        ("training", "16 CPUs", 1, 3),
+        ("inference", "16 CPUs", 3, None),
+    ]
+    masks = [each.shape.cpus for each in planned_job.parts(machine)[0] if each.shape.quota is None]
+    assert {*masks} == {frozenset(range(16)), frozenset({0, 1, 2, 3}), frozenset({0, 1})}
+
+
+@pytest.mark.usefixtures("shared")
+def test_on_few_cores_the_batch_sizes_come_with_the_first(machine: Machine) -> None:
+    two = replace(machine, physical_cores=2, logical_cpus=2, affinity="0-1")
+    assert summary(two) == [
+        ("inference", "2 CPUs", 5, None),
+        ("inference", "2 CPUs, quota 1", 1, None),
+        ("training", "2 CPUs", 1, 3),
+    ]
+    first, *_ = planned_job.parts(two)[0]
+    assert first.batch_sizes(8) == (1, 4, 8, 16, 32)
+    assert first.batch_sizes(1) == (1, 2, 4)
+    one = replace(two, physical_cores=1, logical_cpus=1, affinity="0")
+    assert [mode for mode, *_ in summary(one)] == ["inference", "training"]
+
+
+def test_without_the_right_to_set_a_quota_there_is_none(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: CpuShape) -> None:
+        raise BadInputError("cannot set --cpu-quota 2 here", "run as root")
+
+    monkeypatch.setattr(planned_job, "read_topology", lambda: TWO_SOCKETS)
+    monkeypatch.setattr(planned_job, "confined", refuse)
+    parts, refused = planned_job.parts(machine)
+    assert refused == ["cannot set --cpu-quota 2 here"]
+    assert not [each for each in parts if each.shape.quota is not None]
+    assert len(parts) == 5
+
+
+def test_each_study_has_its_part_of_the_time_and_what_it_needs() -> None:
+    assert planned_job.study_s(900.0, 27) == planned_job.study_s(840.0, 1000) == 75.0
+    assert planned_job.study_s(7200.0, 27) == pytest.approx(266.7, abs=0.1)
+    assert planned_job.study_s(33.0, 20) == 33.0
+
+
+@pytest.fixture
+def plan_of_two(planned: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plan settings of two workloads on all CPUs, at three batch sizes."""
+    whole = CpuShape(cpus=frozenset(os.sched_getaffinity(0)))
+    of_inference = planned_job.Part(mode="inference", shape=whole, sizes=(1.0, 0.5, 2.0))
+    of_training = planned_job.Part(mode="training", shape=whole, sizes=(1.0,), most=1)
+    monkeypatch.setattr(planned_job, "parts", lambda _: ([of_inference, of_training], ["no quotas"]))
+    monkeypatch.setattr(suite, "_export", lambda _: None)
+    return lambda **options: planned(**{"plan": "10m", "workloads": "mlp,lenet5"} | options)
+
+
+def test_a_planned_study_asks_for_settings_and_no_search(plan_of_two: Any) -> None:
+    plan = plan_of_two()
+    assert [case.title for case in plan.cases] == ["mlp inference", "lenet5 inference", "mlp training"]
+    assert [case.batch_sizes for case in plan.cases] == [(64, 128, 256), (32, 64, 128), (128,)]
+    assert plan.unavailable == ["no quotas"]
+    request = suite.search_request(plan.cases[0], plan.request, 66.4)
+    assert (request.planned, request.instances, request.predict) == (True, True, False)
+    assert (request.batch_size, request.space, request.time_budget) == ("64,128,256", "threads", "66s")
+    assert parse_request(request, stores=False).planned
+    assert not parse_request(suite.search_request(plan.cases[0], SuiteRequest()), stores=False).planned
+
+
+def test_by_itself_a_plan_is_of_a_dozen_workloads(planned: Any) -> None:
+    plan = planned(plan="15m")
+    assert list(dict.fromkeys(case.workload.name for case in plan.cases)) == [*planned_job.WORKLOADS]
+    assert len(planned_job.WORKLOADS) == 12
+    assert [case.workload.name for case in plan.cases if case.workload.mode == "training"] == [
+        *("resnet50", "wide-deep", "bert-base")
+    ]
+
+
+def test_what_was_planned_and_measured_is_known(plan_of_two: Any, planned: Any, tmp_path: Path, space: Space) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+    assert storage is not None
+    case = plan_of_two().cases[1]
+    import optuna
+
+    study = optuna.create_study(study_name="known", storage=storage)
+    subject_here = structs.replace(
+        subject(space),
+        machine=detect(),
+        workload=workload_facts(case.workload),
+        runtime=case.build.to_dict(),
+        space="threads",
+        space_digest=UNSET,
+        environment=UNSET,
+    )
+    attributes = {"schema": SCHEMA, "described": to_builtins(subject_here), "seed": 0, "created": "2026"}
+    run_ = {"wall_s": 1.0, "measured_s": 1.0, "search_timed_share": None, "ended": "time", "ended_because": "time"}
+    for key, value in (attributes | {"planned": True, "batch_sizes": [32, 64, 128], "runs": [run_]}).items():
+        study.set_user_attr(key, value)
+    plan = plan_of_two()
+    assert (plan.missing, [*plan.begun], [*plan.existing]) == ([0, 1, 2], [1], [])
+    study.set_user_attr("runs", [run_, run_ | {"ended": "space"}])
+    plan = plan_of_two()
+    assert (plan.missing, [*plan.begun], [*plan.existing]) == ([0, 2], [], [1])
+    assert planned(workloads="lenet5", space="threads").missing == [0]  # a search proves something
+    study.set_user_attr("batch_sizes", [64])
+    assert plan_of_two().missing == [0, 1, 2]
+
+
+def test_planned_studies_run_until_the_time_is_over(plan_of_two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(monkeypatch, "import pickle, sys; sys.exit(f'tftune: {pickle.load(sys.stdin.buffer).time_budget}')")
+    done = suite.run(plan_of_two(), on_start=lambda *_: None, on_end=lambda *_: None)
+    assert len(done) == 3
+    assert done[0].failure == "200s"  # a third of ten minutes
+    too_late = replace(plan_of_two(), stop_after_s=planned_job.LEAST_S - 1)
+    assert suite.run(too_late, on_start=lambda *_: None, on_end=lambda *_: None) == []
+
+
+def test_what_a_plan_got_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    best = {"instances": 2, "inter_op": 1, "intra_op": 1, "batch_size": 8}
+    known = PlannedResult(settings=21, complete=True, best=best, ratio=1.234, low=1.2, high=1.27, width=0.026)
+    case = CaseResult(
+        number=1,
+        workload="resnet50",
+        mode="inference",
+        shape="2 CPUs",
+        cpus="0-1",
+        cpu_quota=None,
+        python="python",
+        runtime="TensorFlow",
+        state="made",
+        study="resnet50-1",
+        outcome="",
+        wall_s=66.0,
+        batch_sizes=(1, 8),
+        planned=known,
+    )
+    begun, missing = structs.replace(case, state="begun"), structs.replace(case, planned=None, state="missing")
+    Console(width=200).print(studylist.planned_table([case, begun, missing]))
+    heads, first, *others = capsys.readouterr().out.splitlines()
+    assert " ".join(heads.split()) == "workload mode shape settings best estimate [95 %] known to minutes state"
+    assert re.split(" {2,}", first.strip()) == [
+        *("resnet50", "inference", "2 CPUs at 1, 8", "21", "1.23 [1.20, 1.27]"),
+        *("instances=2 inter_op=1 intra_op=1 batch_size=8", "±2.6 %", "1.1", "made"),
+    ]
+    assert len(others) == 1
+    said = studylist.suite_summary([case, begun, missing], 132.0)
+    assert said == "0 already done, 1 made now, 0 failed, 1 missing, 1 measured in part; 2 min 12 s"
 
 
 # ---- runs, with children that stand in for searches -----------------------------------------------------------------
@@ -361,6 +542,40 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     assert threads["rules"] == []
     assert threads["proof"] == {"by_workload": None, "by_machine": None, "by_shape": None}
     assert "threads: no rule, keep TensorFlow's defaults: only 1 workload" in tftune("rules", cwd=tmp_path).stdout
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_a_plan_measures_goes_on_and_exports_what_it_got(tmp_path: Path) -> None:
+    words = ["suite", "--plan", "1m", "--workloads", "lenet5,mlp"]
+    first = tftune(*words, "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    begun = [row for row in json.loads(first.stdout)["cases"] if row["planned"]]
+    assert begun[0]["workload"] == "lenet5"
+    assert begun[0]["state"] in ("made", "begun")
+    assert begun[0]["planned"]["settings"] >= 3
+    n_before = _n_trials(tmp_path)
+    again = tftune(*words, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "best estimate [95 %]" in again.stdout
+    n_after = _n_trials(tmp_path)
+    assert all(n_after[study] >= n for study, n in n_before.items())
+    assert sum(n_after.values()) > sum(n_before.values())
+    shown = tftune("show", begun[0]["study"], cwd=tmp_path)
+    assert "NOT PROVEN" in shown.stdout
+    slices = tftune("export", "--what", "slices", cwd=tmp_path).stdout.splitlines()
+    assert "items_per_s" in slices[0]
+    assert len(slices) > 20
+
+
+def _n_trials(folder: Path) -> dict[str, int]:
+    """Return the number of trials by study, each of another setting."""
+    rows = json.loads(tftune("export", "--format", "json", cwd=folder).stdout)
+    settings = {
+        (row["study"], *(row.get(k) for k in ("instances", "inter_op", "intra_op", "batch_size"))) for row in rows
+    }
+    assert len(settings) == len(rows)
+    return Counter(row["study"] for row in rows)
 
 
 @pytest.mark.tensorflow

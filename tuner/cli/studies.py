@@ -44,6 +44,7 @@ EXPORT_EPILOG = examples(
     "tftune export > trials.csv",
     "tftune export --what studies --format parquet --out studies.parquet",
     "tftune export --workloads resnet50,mlp --since 30d > trials.csv",
+    "tftune export --what slices > surfaces.csv",
 )
 SCHEMA_EPILOG = examples(
     "tftune schema show",
@@ -186,7 +187,9 @@ def import_studies(
 
 
 def export(
-    what: Annotated[str, output("--what trials|studies", "One row per trial, or one row per study.")] = "trials",
+    what: Annotated[
+        str, output("--what trials|studies|slices", "One row per trial, per study, or per timed slice.")
+    ] = "trials",
     format_: Annotated[str, output("--format csv|json|parquet", "Parquet needs pyarrow.")] = "csv",
     out: options.Out = None,
     since: options.Since = None,
@@ -197,7 +200,6 @@ def export(
     """Export the studies as a table for other programs."""
     from tuner.job.selection import Selection
     from tuner.report import frame
-    from tuner.result.document import describe_study
     from tuner.study.storage import first_search
 
     if what not in frame.KINDS:
@@ -206,13 +208,13 @@ def export(
         raise unknown_name("format", format_, frame.FORMATS)
     check_out(out)
     selection = Selection(since=since, machine=machine, workloads=workloads)
-    results = described(storage, describe_study, selection)
+    describe, tabulated = frame.KINDS[what]
+    results = described(storage, describe, selection)
     if not results and selection.filters:
         raise BadInputError(f"no study in {storage} passes these filters", "change them; `tftune list` shows all")
     if not results:
         raise BadInputError(f"no studies in {storage}", f"start with: {first_search(storage)}")
-    table = frame.trials(results) if what == "trials" else frame.studies(results)
-    text = frame.write(table, format_, out)
+    text = frame.write(tabulated(results), format_, out)
     if text is not None:
         sys.stdout.write(text)
 

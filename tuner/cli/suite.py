@@ -22,6 +22,7 @@ EPILOG = examples(
     "tftune suite --time-budget 2m",
     "tftune suite --workloads resnet50,mlp --modes inference,training",
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
+    "tftune suite --plan 15m",
     "tftune suite --dry-run",
 )
 
@@ -32,9 +33,14 @@ EPILOG = examples(
     words={},
     workloads=other(
         "--workloads NAME[,NAME…]",
-        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
+        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones (default: all; of a plan a "
+        "varied dozen).",
     ),
-    modes=other("--modes MODE[,MODE]", "inference, training, or both."),
+    plan=measuring(
+        "--plan TIME",
+        "Measure planned settings in this time instead of searching: it chooses shapes, modes and settings.",
+    ),
+    modes=other("--modes MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
     cpu_quotas=other("--cpu-quota N[,N…]", "CPU quotas to search under, set by a cgroup, as in a container."),
     framework=other(
@@ -48,7 +54,7 @@ EPILOG = examples(
         complete_device,
     ),
     pythons=measuring("--python PATH", "Python interpreter with the framework; can be repeated."),
-    time_budget=measuring("--time-budget TIME", "Time budget of each search."),
+    time_budget=measuring("--time-budget TIME", "Time budget of each search (default: 5m)."),
     stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
     seed=measuring("--seed N", "Random seed of each search.", min=0),
 )
@@ -60,7 +66,8 @@ def suite(
     """Run one search for each combination of workload, mode, machine shape and framework build.
 
     Searches that the storage already has are skipped, so the same command continues an interrupted suite. `tftune
-    rules` learns from the results.
+    rules` learns from the results. With --plan nothing is searched for: designed settings of many workloads are
+    measured alike, as open surfaces (`tftune export --what slices`).
     """
     from tuner.job import suite as suites
     from tuner.report import studylist
@@ -71,12 +78,14 @@ def suite(
     if not dry_run:
         on_start, on_end = _progress(planned)
         done = suites.run(planned, on_start=on_start, on_end=on_end)
-    cases = _cases(planned, done, outcomes=dry_run or json_)
+    cases = _cases(planned, done, outcomes=dry_run or json_ or planned.is_planned)
     if json_:
         show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
     else:
         if dry_run:
             show(*planned.unavailable, studylist.suite_table(cases))
+        elif planned.is_planned:
+            show(studylist.planned_table(cases))
         show(studylist.suite_summary(cases, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
@@ -93,7 +102,8 @@ def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[F
     n = len(planned.cases)
     for text in planned.unavailable:
         out.print(text, style="dim", markup=False)
-    out.print(f"{plural(n, 'search', 'searches')}, {len(planned.existing)} already done", style="bold")
+    what = plural(n, "planned study", "planned studies") if planned.is_planned else plural(n, "search", "searches")
+    out.print(f"{what}, {len(planned.existing)} already done", style="bold")
 
     def title(number: int) -> str:
         case = planned.cases[number]
@@ -130,6 +140,10 @@ def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[
         elif ended is not None:
             study, failure = ended.study, ended.failure
             state = "missing" if ended.interrupted else "made" if study else "failed"
+            state = "begun" if study is not None and study.planned and not study.planned.complete else state
+        elif number in planned.begun:
+            study, state = describe_study(planned.begun[number]), "begun"
+        known_s = study.wall_s if study is not None and study.planned else None
         cases.append(
             CaseResult(
                 number=number + 1,
@@ -143,7 +157,9 @@ def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[
                 state=state,
                 study=None if study is None else study.study,
                 outcome="" if state == "missing" or not outcomes else outcome(study, failure),
-                wall_s=None if ended is None else round(ended.wall_s, 1),
+                wall_s=known_s if ended is None else round(ended.wall_s, 1),
+                batch_sizes=case.batch_sizes,
+                planned=None if study is None else study.planned,
             )
         )
     return cases

@@ -275,6 +275,7 @@ class Job(ParsedRequest):
             *([] if self.feed in (None, HOST) else [self.feed]),
             *([] if self.workload.rate is None else [self.workload.rate]),
             *made_otherwise(self.inputs),
+            *(["planned"] if self.planned else []),
         ]
         graph = self.workload.execution is Execution.GRAPH
         executed = "" if graph else f"-{self.workload.execution}"

@@ -75,7 +75,7 @@ def load_study(request: LoadRequest, events: TaskEvents) -> LoadResult:
     is_searched = stored.objective is Objective.CAPACITY
     _refuse(study)
     if is_searched and "promising" not in stored.raw:
-        raise no_finals(study.study)
+        raise no_finals(study)
     limit_s = stored.limits.p99_s if limit_ms is None else limit_ms / 1000
     settings = settings_of(study, stored.promising if is_searched else recommended_of(study))
     with machine_lock(wait=request.wait, on_wait=events.waiting):
@@ -114,7 +114,7 @@ def _refuse(study: StudyResult) -> None:
     if study.objective is Objective.CAPACITY:  # its search has refused all others, and has no finals
         return
     if study.recommended is None:
-        raise no_finals(study.study)
+        raise no_finals(study)
     reasons = {
         "of a command, which takes no requests from tftune": study.framework.name == "command",
         "of training": study.workload.mode != INFERENCE,

@@ -77,6 +77,8 @@ class ParsedRequest:
     """Whether settings of several processes are tried too, where the space is of one."""
     predict: bool | None
     """Whether a model of the machine says where to begin; None: where that costs little."""
+    planned: bool = False
+    """Whether a designed list of settings is measured, instead of a search and its finals."""
 
 
 def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machine | None = None) -> ParsedRequest:
@@ -132,6 +134,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         storage_url=_storage(request.storage) if stores else request.storage,
         with_groups=request.instances,
         predict=request.predict,
+        planned=request.planned,
     )
 
 

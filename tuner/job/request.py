@@ -48,6 +48,8 @@ class SearchRequest:
     instances: bool = True
     predict: bool | None = None
     """Whether a model of the machine says where to begin; None: where that costs little."""
+    planned: bool = False
+    """Whether a designed list of settings is measured, instead of a search and its finals."""
     new: bool = False
     wait: bool = False
     launcher: str = "fork"
@@ -55,6 +57,8 @@ class SearchRequest:
     @property
     def command(self) -> str:
         """Return the command of the search, without what is as usual, where it is kept, and whether it waits."""
+        if self.planned:  # by a suite
+            return f"tftune suite --plan 15m --workloads {shlex.quote(' '.join(self.workload.words))}"
         usual = SearchRequest(workload=self.workload)
         memory = self.max_memory
         typed = {
@@ -259,8 +263,12 @@ class FrameworksRequest:
 class SuiteRequest:
     """The options of a suite; lists are separated by commas."""
 
-    workloads: str = "all"
-    modes: str = "inference"
+    workloads: str | None = None
+    """None for all, with a plan for those that it chooses."""
+    plan: str | None = None
+    """The time in which settings are measured as planned, instead of searched for; it chooses all but the workloads."""
+    modes: str | None = None
+    """None for inference."""
     cpus: str | None = None
     cpu_quotas: str | None = None
     framework: str = DEFAULT
@@ -268,7 +276,8 @@ class SuiteRequest:
     pythons: Sequence[str] = ()
     space: str | None = None
     """None for that of the device."""
-    time_budget: str = "5m"
+    time_budget: str | None = None
+    """None for that of a search."""
     stop_after: str | None = None
     seed: int = 0
     storage: str = DEFAULT_STORAGE

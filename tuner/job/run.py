@@ -31,6 +31,7 @@ from tuner.plain import to_plain
 from tuner.quantity import rate_text
 from tuner.result.model import search_line
 from tuner.result.study import ONE, SEVERAL
+from tuner.space.design import design
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction
@@ -128,6 +129,9 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
             if prior is not None:
                 _store_prediction(record, prior, job, trust=None)
             listener = events.study_started(record, job, hinted)
+            plan = _plan(job, fresh, margin=request.margin, same_latency=checked.same_latency)
+            if job.planned:
+                plan = plan.planned(design(job.space, job.machine, hinted.values()))
             watch = job.device.watch(job.machine)
             try:
                 Search(
@@ -137,9 +141,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
                     finals_launcher=fresh,
                     fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
-                    plan=replace(
-                        _plan(job, fresh, margin=request.margin, same_latency=checked.same_latency), score=score
-                    ),
+                    plan=replace(plan, score=score),
                     budget=checked.budget,
                     events=listener,
                     seed=request.seed,
@@ -268,6 +270,8 @@ def _store_request(
         record.put("origin", MEASURED)
         record.put("why_no_energy", job.device.why_no_energy())
         record.put("numerics", request.numerics)
+        if request.planned:
+            record.put("planned", True)
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
         record.put("described", job.subject)

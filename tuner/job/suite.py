@@ -1,32 +1,38 @@
 """A suite: searches over many workloads, modes, shapes of this machine and builds of a framework, one study each.
 
-Each search is a process of its own, confined to its shape; what is in the storage already is not made again.
+Each search is a process of its own, confined to its shape; what is in the storage already is not made again. Of a suite
+with a plan (`tuner.job.planned`) each study is of settings that are measured as planned, without finals.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import UNSET
 
 from tuner.devices import registry as devices
 from tuner.devices.device import Device
-from tuner.errors import BadInputError, NoModeError, unknown_name
+from tuner.errors import BadInputError, NoModeError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
-from tuner.job.job import timing_variables, trial_environment
+from tuner.job import planned
+from tuner.job.job import prepare, timing_variables, trial_environment
 from tuner.job.nested import EndedSearch, run_search
-from tuner.job.parsed import find_device, find_workload, interpreter, space_file, words
+from tuner.job.parsed import find_device, find_workload, interpreter, parse_request, space_file, words
 from tuner.job.request import KEEP, SearchRequest, SuiteRequest
+from tuner.job.servers import parallel_starts
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
+from tuner.machine.locks import machine_lock
 from tuner.machine.topology import read_topology
-from tuner.measure.budget import Countdown, parse_duration
+from tuner.measure.budget import DEFAULT_TIME_S, Countdown, parse_duration
 from tuner.measure.objective import Objective
 from tuner.quantity import CPUS
 from tuner.result.study import StudyResult
@@ -36,6 +42,7 @@ from tuner.study.record import Record
 from tuner.study.storage import all_records, check_storage, open_storage, storage_errors
 from tuner.study.subject import Subject
 from tuner.workload import workload as workloads
+from tuner.workload.pyfile import INFERENCE, MODES
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
@@ -51,6 +58,8 @@ class Case:
     shape: CpuShape
     python: Path
     build: Build
+    batch_sizes: tuple[int, ...] = ()
+    """Those that were asked for; none for those of the search space."""
 
     @property
     def title(self) -> str:
@@ -66,10 +75,17 @@ class Suite:
     cases: list[Case]
     existing: dict[int, Record]
     """The studies that the storage has already, by the number of the case."""
+    begun: dict[int, Record]
+    """The studies of a plan that the storage has in part."""
     budget_s: float
     stop_after_s: float | None
     unavailable: list[str]
     """What was asked for and is not there, such as the training of a workload that has none."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Return whether its settings are planned, and not searched for."""
+        return self.request.plan is not None
 
     @property
     def missing(self) -> list[int]:
@@ -92,58 +108,66 @@ class FinishedCase:
 def plan(request: SuiteRequest) -> Suite:
     """Understand a suite and find what is done of it; raises BadInputError, and runs nothing but the probe."""
     machine = detect()
-    budget_s = parse_duration(request.time_budget)
+    budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
     framework = registry.find(request.framework)
     device = find_device(WorkloadSpec(device=request.device), framework)
+    if request.plan is not None:
+        stop_after_s = parse_duration(request.plan, option="--plan")
+        request = planned.completed(request, framework, device)
     space = space_file(request.space or device.space, framework, machine)
     check_storage(request.storage)
-    shapes = _shapes(request, machine)
     named, absent = _workloads(request)
+    if request.plan is None:
+        shapes, refused = _shapes(request, machine), list[str]()
+        parts = [planned.Part(mode=mode, shape=shape) for mode in _modes(request) for shape in shapes]
+    else:
+        parts, refused = planned.parts(machine)
     env, _ = trial_environment(framework, devices.find(devices.DEFAULT))  # builds are looked at on the CPU
     environment = timing_variables(env, framework, device)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     builds = {python: framework.probe(python, env) for python in pythons}
     # The first loop varies slowest, so that a suite that ends early has run every workload at least once.
     cases = [
-        Case(spec=spec, workload=workload, shape=shape, python=python, build=builds[python])
-        for mode in words(request.modes)
-        for shape in shapes
+        Case(
+            spec=spec,
+            workload=workload,
+            shape=part.shape,
+            python=python,
+            build=builds[python],
+            batch_sizes=part.batch_sizes(workload.batch_size),
+        )
+        for part in parts
         for python in pythons
-        for spec, workload in named
-        if workload.mode == mode
+        for spec, workload in [each for each in named if each[1].mode == part.mode][: part.most]
     ]
     storage = open_storage(request.storage, create=False)
     stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
     matching_studies = [
-        (r, a.subject) for r, a in stored if _matches_request(a, request, machine, device, space, environment)
+        (r, a, a.subject) for r, a in stored if _matches_request(a, request, machine, device, space, environment)
     ]
-    existing = {}
+    existing, begun = dict[int, Record](), dict[int, Record]()
     for number, case in enumerate(cases):
-        existing_record = next((r for r, subject in matching_studies if _is_of(subject, case, machine.cpu_quota)), None)
-        if existing_record is not None:
-            existing[number] = existing_record
+        of_case = ((r, a) for r, a, subject in matching_studies if _is_of(subject, case, machine.cpu_quota))
+        own = next(((r, a) for r, a in of_case if _batch_sizes(a) == case.batch_sizes), None)
+        if own is not None:
+            (existing if request.plan is None or own[1].is_complete else begun)[number] = own[0]
     return Suite(
         request=request,
         cases=cases,
         existing=existing,
+        begun=begun,
         budget_s=budget_s,
         stop_after_s=stop_after_s,
-        unavailable=absent,
+        unavailable=[*absent, *refused],
     )
 
 
 def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
-    modes = words(request.modes)
-    all_modes = ("inference", "training")
-    if not modes:
-        raise BadInputError("--modes is empty", f"give one or both of: {','.join(all_modes)}")
-    for mode in modes:
-        if mode not in all_modes:
-            raise unknown_name("mode", mode, all_modes)
-    requested_names = words(request.workloads)
+    modes = _modes(request)
+    requested_names = words(ALL if request.workloads is None else request.workloads)
     if not requested_names:
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
     named = dict.fromkeys(name for word in requested_names for name in (workloads.names() if word == ALL else [word]))
@@ -158,6 +182,16 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload
     if not named_workloads:
         raise BadInputError(f"nothing to run: {'; '.join(absent)}", "choose another mode or workload")
     return named_workloads, absent
+
+
+def _modes(request: SuiteRequest) -> list[str]:
+    modes = words(INFERENCE if request.modes is None else request.modes)
+    if not modes:
+        raise BadInputError("--modes is empty", f"give one or both of: {','.join(MODES)}")
+    for mode in modes:
+        if mode not in MODES:
+            raise unknown_name("mode", mode, MODES)
+    return modes
 
 
 def _shapes(request: SuiteRequest, machine: Machine) -> list[CpuShape]:
@@ -195,15 +229,17 @@ def _matches_request(
     space: SpaceFile,
     environment: Mapping[str, str],
 ) -> bool:
-    """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals."""
+    """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals.
+
+    Planned studies have none.
+    """
     subject = stored.subject
     return (
-        stored.finals is not None
+        (stored.finals is not None if request.plan is None else stored.planned)
         and stored.objective is Objective.THROUGHPUT
         and not stored.limits
         and not stored.pins
         and stored.numerics in (None, KEEP)
-        and not stored.batch_sizes
         and stored.seed == request.seed
         and host_of(subject.machine) == host_of(machine)
         and subject.is_on(device)
@@ -211,6 +247,11 @@ def _matches_request(
         and subject.space == space.name
         and subject.environment in (UNSET, environment)
     )
+
+
+def _batch_sizes(stored: Attributes) -> tuple[int, ...]:
+    """Return the batch sizes that a study was asked for, none if it was not."""
+    return tuple(stored.batch_sizes)
 
 
 def _is_of(subject: Subject, case: Case, quota_here: float | None) -> bool:
@@ -241,15 +282,40 @@ def run(
     """
     countdown = Countdown(total_s=suite.stop_after_s)
     done: list[FinishedCase] = []
+
+    def left_s(n_cases: int) -> float:
+        return countdown.left_s() if suite.is_planned else n_cases * _typical_s(suite, done)
+
     for number in suite.missing:
         left = len(suite.missing) - len(done)
-        on_start(number, left * _typical_s(suite, done))
-        result = _run(suite, number)
+        if suite.is_planned and countdown.is_short_of(planned.LEAST_S):
+            break
+        on_start(number, left_s(left))
+        if suite.is_planned and not done:
+            _export(suite)
+        budget_s = planned.study_s(countdown.left_s(), left) if suite.is_planned else None
+        result = _run(suite, number, budget_s)
         done.append(result)
-        on_end(result, (left - 1) * _typical_s(suite, done))
+        on_end(result, left_s(left - 1))
         if result.interrupted or countdown.is_over:
             break
     return done
+
+
+def _export(suite: Suite) -> None:
+    """Write the models of the inference that is missing, several at once: that needs cores, and no quiet.
+
+    One that fails is left to its own study, which says why.
+    """
+    missing = [suite.cases[number] for number in suite.missing]
+    by_model = {(each.workload.fingerprint, each.python): each for each in missing if each.workload.mode == INFERENCE}
+
+    def write(case: Case) -> None:
+        with contextlib.suppress(TunerError, OSError):
+            prepare(parse_request(search_request(case, suite.request))).export()
+
+    with machine_lock(wait=True), ThreadPoolExecutor(parallel_starts(detect())) as pool:
+        list(pool.map(write, by_model.values()))
 
 
 def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
@@ -258,12 +324,12 @@ def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
     return sum(durations_s) / len(durations_s) if durations_s else suite.budget_s
 
 
-def _run(suite: Suite, number: int) -> FinishedCase:
-    """Run one search, confined to its shape."""
+def _run(suite: Suite, number: int, budget_s: float | None) -> FinishedCase:
+    """Run one search, confined to its shape; it may take so long (s) if it is planned."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
         with confined(case.shape) as enter:
-            ended = run_search(search_request(case, suite.request), enter=enter)
+            ended = run_search(search_request(case, suite.request, budget_s), enter=enter)
     except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
         # The failure belongs to this case; the next one may still run.
         ended = EndedSearch(failure=str(error))
@@ -276,9 +342,9 @@ def _run(suite: Suite, number: int) -> FinishedCase:
     )
 
 
-def search_request(case: Case, request: SuiteRequest) -> SearchRequest:
-    """Return the request of the search of a case."""
-    return SearchRequest(
+def search_request(case: Case, request: SuiteRequest, budget_s: float | None = None) -> SearchRequest:
+    """Return the request of the search of a case; `budget_s` is the time (s) of one that is planned."""
+    search = SearchRequest(
         workload=case.spec,
         python=str(case.python),
         time_budget=request.time_budget,
@@ -292,3 +358,8 @@ def search_request(case: Case, request: SuiteRequest) -> SearchRequest:
         predict=False,
         wait=True,
     )
+    if request.plan is None:
+        return search
+    sizes = ",".join(map(str, case.batch_sizes))
+    budget = None if budget_s is None else f"{budget_s:.0f}s"
+    return replace(search, planned=True, instances=True, batch_size=sizes, time_budget=budget)

@@ -1,23 +1,31 @@
-"""Studies as tables for other programs, through pandas: a row a trial, or a row a study."""
+"""Studies as tables for other programs, through pandas: a row a trial, a row a study, or a row a slice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
 from tuner.errors import BadInputError
 from tuner.machine.host import host_of
+from tuner.measure.objective import Objective
+from tuner.result.document import describe_study
 from tuner.result.study import AnswerResult, StudyResult
+from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
+from tuner.study.record import Record
+from tuner.study.trials import Trial
+from tuner.trial.outcome import Slice
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "json", "parquet")
-KINDS = ("trials", "studies")
 
 
 def trials(results: Iterable[StudyResult]) -> pd.DataFrame:
@@ -52,6 +60,50 @@ def studies(results: Iterable[StudyResult]) -> pd.DataFrame:
             | _of("same_latency", study.same_latency, study.default)
         )
     return pd.DataFrame(rows)
+
+
+def slices(measured: Iterable[tuple[StudyResult, Sequence[Trial]]]) -> pd.DataFrame:
+    """Return every slice of the trials, and of the default beside them: an open surface that others can replay.
+
+    Slices of one pass of a study ran in turns. Those without a trial are the default's.
+    """
+    import pandas as pd
+
+    rows = []
+    for study, of_study in measured:
+        common, default = _common(study), study.baselines[study.default].setting
+        for trial, turn in [(each, turn) for each in of_study for turn in each.turns]:
+            setting, is_own = turn.setting.to_dict(), turn.process == trial.process
+            of_turn = {
+                "trial": trial.number if is_own else None,
+                "pass": turn.in_pass,
+                "process": turn.process,
+                INSTANCES: 1,
+                **setting,
+                "is_default": int(setting == default),
+                "memory_bytes": trial.peak_memory_bytes if is_own else None,
+            }
+            rows += [
+                common | of_turn | {"slice": number} | _figures(each, turn.setting)
+                for number, each in enumerate(turn.slices)
+            ]
+    return pd.DataFrame(rows)
+
+
+def _figures(each: Slice, setting: Setting) -> dict[str, float]:
+    """Return the columns of a slice."""
+    steps_ms = [1000 * s for s in each.latency_samples_s]
+    return {name: getattr(each, name) for name in ("start_s", "elapsed_s", "n_steps")} | {
+        "items_per_s": math.exp(Objective.THROUGHPUT.log_rate(each, setting.batch_size)),
+        "step_p50_ms": median(steps_ms),
+        "step_max_ms": max(steps_ms),
+        "first_step_ms": 1000 * each.step_s[0],
+    }
+
+
+def _with_trials(record: Record) -> tuple[StudyResult, Sequence[Trial]]:
+    """Return a study with its trials of one process and of several."""
+    return describe_study(record), [*record.trials(), *record.groups()]
 
 
 def _of(name: str, answer: AnswerResult | None, default: str) -> dict[str, object]:
@@ -111,3 +163,11 @@ def write(frame: pd.DataFrame, format_: str, path: Path | None) -> str | None:
         return str(text)
     path.write_text(text, encoding="utf-8")
     return None
+
+
+KINDS: Mapping[str, tuple[Callable[[Record], Any], Callable[[Iterable[Any]], pd.DataFrame]]] = {
+    "trials": (describe_study, trials),
+    "studies": (describe_study, studies),
+    "slices": (_with_trials, slices),
+}
+"""What the rows of a table can be: how a study is read for them, and how the table is made."""

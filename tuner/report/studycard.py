@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -27,12 +28,13 @@ from tuner.result.study import (
     AnswerResult,
     FinalsResult,
     LatencyResult,
+    PlannedResult,
     RecommendedResult,
     StudyResult,
     TailResult,
     VerdictResult,
 )
-from tuner.result.wording import OPTIONS, Wording, of_text, range_text, speed_up, study_words, wording
+from tuner.result.wording import OPTIONS, Wording, of_text, planned_text, range_text, speed_up, study_words, wording
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -54,6 +56,8 @@ def study_card(
     advice, finals = study.recommended, study.finals
     if study.objective is Objective.CAPACITY and advice is not None and load is not None:
         return _capacity_card(study, advice, load, study_words(handle, storage))
+    if study.planned is not None:
+        return _planned_card(study, study.planned, study_words(handle, storage))
     if advice is None or finals is None:
         answer = Answer(
             code=VerdictCode.UNDECIDED,
@@ -118,6 +122,22 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
         *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
+
+
+def _planned_card(study: StudyResult, planned: PlannedResult, of_study: str) -> Card:
+    """Return the card of planned measurements, of which none is a verdict."""
+    text = f"{study.workload.name}: {planned_text(planned)}"
+    best = setting_text(planned.best or {}, fixed_knobs(study))
+    rows = [
+        *([("Best", f"{best}; the largest of many estimates is mostly too large")] if best else []),
+        ("Valid", f"{where(study)}; measure again elsewhere"),
+        *input_rows(study.workload.fed),
+        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        ("Prove", f"tftune search {shlex.quote(study.workload.name)} --mode {study.workload.mode}"),
+        ("More", f"tftune report {of_study} --open"),
+        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+    ]
+    return Card(answers=(Answer(code=VerdictCode.UNDECIDED, word="NOT PROVEN", text=text),), rows=tuple(rows))
 
 
 def _of(study: StudyResult, name: str, answer: AnswerResult) -> str:

@@ -8,11 +8,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.measure.warning import Code
-from tuner.quantity import duration_text, plural, ratio_text
+from tuner.quantity import duration_text, percent, plural, ratio_text
 from tuner.report.layout import table
+from tuner.report.terminal import setting_text
 from tuner.report.verdicts import VERDICT_STYLES, speedup_text
 from tuner.result.inspection import CaseResult
 from tuner.result.study import AT_SAME_LATENCY, SEVERAL, StudyLine, StudyResult, VerdictResult
+from tuner.result.wording import planned_text
 from tuner.space.values import Value
 
 _DEFAULTS = "the defaults"
@@ -41,7 +43,7 @@ def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
         date = str(row.created)[5:10]
         rendered.add_row(
             row.study,
-            _verdict(row.verdict),
+            Text("planned", style="dim") if row.planned else _verdict(row.verdict),
             speedup_text(row.verdict),
             date,
             _setting_text(row.setting),
@@ -75,6 +77,8 @@ def outcome(study: StudyResult | None, failure: str) -> str:
     """Return how a search ended, in a few words."""
     if study is None:
         return failure
+    if study.planned is not None:
+        return planned_text(study.planned)
     advice = study.recommended
     if advice is None:
         return "no finals"
@@ -94,8 +98,24 @@ def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
     return table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome", rows=rows)
 
 
+def planned_table(cases: Sequence[CaseResult]) -> RenderableType:
+    """Return what the studies of a plan came to, of those that were begun: nothing of it is proven."""
+    rendered = table("workload", "mode", "shape", ">settings", "best estimate [95 %]", ">known to", ">minutes", "state")
+    for case in cases:
+        known = case.planned
+        if known is not None:
+            width = "—" if known.width is None else f"±{percent(known.width)}"
+            minutes = "—" if case.wall_s is None else f"{case.wall_s / 60:.1f}"
+            sizes = f" at {', '.join(map(str, case.batch_sizes))}" if len(case.batch_sizes) > 1 else ""
+            best = f"{ratio_text(known.ratio, known.low, known.high)}  {setting_text(known.best or {})}"
+            cells = (case.workload, case.mode, f"{case.shape}{sizes}", str(known.settings), best, width, minutes)
+            rendered.add_row(*cells, case.state)
+    return rendered
+
+
 def suite_summary(cases: Sequence[CaseResult], wall_s: float) -> str:
     """Return how many searches are there, were made now, failed, and are missing."""
-    n = {state: sum(case.state == state for case in cases) for state in ("known", "made", "failed", "missing")}
+    n = {state: sum(case.state == state for case in cases) for state in ("known", "made", "failed", "missing", "begun")}
     parts = [f"{n['known']} already done", f"{n['made']} made now", f"{n['failed']} failed", f"{n['missing']} missing"]
+    parts += [f"{n['begun']} measured in part"] if n["begun"] else []
     return f"{', '.join(parts)}; {duration_text(wall_s)}"

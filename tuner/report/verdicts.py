@@ -52,7 +52,7 @@ def verdicts(study: StudyResult) -> RenderableType:
     if study.objective is Objective.CAPACITY and study.recommended is not None:
         return Text(f"under load: tftune load {study.study} --stored --details")
     if final is None or study.verdicts is None:
-        return Text("no finals yet", style="yellow")
+        return Text("no finals yet" if study.planned is None else "no finals: it was planned", style="yellow")
     notes = []
     best = study.incumbent
     # Where the default is the best of the search, the best of the others stands against it.

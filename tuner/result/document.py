@@ -32,6 +32,7 @@ from tuner.result.study import (
     FinalsResult,
     IncumbentResult,
     LatencyResult,
+    PlannedResult,
     RecommendedResult,
     StudyLine,
     StudyResult,
@@ -85,6 +86,7 @@ def describe_study(record: Record) -> StudyResult:
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
         recommended = capacity_advice(load, stored.limits)
     last = stored.runs[-1] if stored.runs else None
+    history = tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups()))
     return StudyResult(
         **structs.asdict(subject),
         study=record.name,
@@ -93,7 +95,7 @@ def describe_study(record: Record) -> StudyResult:
         objective=objective,
         seed=stored.seed,
         trials=_count([*trials, *record.groups()]),
-        history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
+        history=history,
         features=stored.get("features", Features),
         hints=stored.hints,
         expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
@@ -114,6 +116,7 @@ def describe_study(record: Record) -> StudyResult:
         limits=stored.limits,
         finals=None if answer is None else answer.finals,
         ended_because=None if last is None else last.ended_because,
+        planned=_planned(history, is_complete=stored.is_complete) if stored.planned else None,
         search_timed_share=None if last is None else last.search_timed_share,
         wall_s=None if last is None else last.wall_s,
         measured_s=None if last is None else last.measured_s,
@@ -134,7 +137,7 @@ def advice_of(study: StudyResult, *, groups: bool | None = False, same_latency: 
     if groups and study.groups is None and not is_capacity and (knob is None or not knob.active):
         raise no_groups(study)
     if study.recommended is None:
-        raise no_finals(study.study)
+        raise no_finals(study)
     if groups and study.groups is not None:
         several = study.groups.recommended
         return study.recommended if several.gain is None and study.recommended.gain is not None else several
@@ -149,7 +152,7 @@ def answer_of(study: StudyResult, *, groups: bool | None, same_latency: bool) ->
     elif groups is not None:
         raise BadInputError("--same-latency is an answer of its own", "leave out --instances, or --same-latency")
     elif not answers and study.recommended is None:
-        raise no_finals(study.study)
+        raise no_finals(study)
     else:  # another answer may keep it
         short = [each.recommended for each in answers.values()]
         short = [each for each in short if each.latency is not None and each.latency.low <= 1]
@@ -157,7 +160,7 @@ def answer_of(study: StudyResult, *, groups: bool | None, same_latency: bool) ->
         keeping = (of for of, each in answers.items() if each.recommended is fastest)
         of = AT_SAME_LATENCY if study.same_latency is not None else next(keeping, AT_SAME_LATENCY)
     if of not in answers:
-        raise {ONE: no_finals(study.study), SEVERAL: no_groups(study), AT_SAME_LATENCY: _no_same_latency(study)}[of]
+        raise {ONE: no_finals(study), SEVERAL: no_groups(study), AT_SAME_LATENCY: _no_same_latency(study)}[of]
     return answers[of]
 
 
@@ -181,6 +184,8 @@ def several_come_first(study: StudyResult) -> bool:
 def no_groups(study: StudyResult) -> BadInputError:
     """Return the error for a study that says nothing of several processes."""
     tried = [trial for trial in study.history if trial.is_group]
+    if study.planned is not None:
+        return no_finals(study)
     if not tried:
         return BadInputError(
             f"study {study.study} has not compared several processes",
@@ -193,9 +198,12 @@ def no_groups(study: StudyResult) -> BadInputError:
     )
 
 
-def no_finals(study: str) -> BadInputError:
-    """Return the error for a study of that name that recommends nothing yet."""
-    return BadInputError(f"study {study} has no finals yet", "run its search again to continue it")
+def no_finals(study: StudyResult) -> BadInputError:
+    """Return the error for a study that recommends nothing yet, or never will."""
+    if study.planned is not None:
+        hint = f"a search proves a setting: tftune search {shlex.quote(study.workload.name)}"
+        return BadInputError(f"study {study.study} has planned measurements, and recommends nothing", hint)
+    return BadInputError(f"study {study.study} has no finals yet", "run its search again to continue it")
 
 
 def describe_line(record: Record) -> StudyLine:
@@ -224,6 +232,7 @@ def describe_line(record: Record) -> StudyLine:
         groups_setting=groups_setting,
         same_latency=same_latency,
         same_latency_setting=same_latency_setting,
+        planned=stored.planned,
         created=stored.created,
         updated=stored.updated,
     )
@@ -325,6 +334,21 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
             "energy_j": trial.energy_j_per_item,
             "warm_up_settled": trial.settled,
         }
+    )
+
+
+def _planned(history: Sequence[TrialResult], *, is_complete: bool) -> PlannedResult:
+    """Return what planned measurements came to."""
+    known = [each for each in history if each.ratio is not None]
+    others = [each for each in known if each.low != each.high]  # the default's own ratio is 1 by definition
+    best = max(others, key=lambda each: each.ratio or 0.0, default=None)
+    ends = [(each.low, each.high) for each in others if each.low and each.high]
+    return PlannedResult(
+        settings=len(known),
+        complete=is_complete,
+        best=None if best is None else best.setting,
+        width=float(np.median([math.log(high / low) / 2 for low, high in ends])) if ends else None,
+        **dict.fromkeys(("ratio", "low", "high")) if best is None else fields_of(PlannedResult, best),
     )
 
 

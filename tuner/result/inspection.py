@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from tuner.model.graph import Features
-from tuner.result.study import VerdictResult
+from tuner.result.study import PlannedResult, VerdictResult
 from tuner.space.values import Value
 from tuner.study.subject import Document, Subject, WorkloadFacts
 
@@ -123,7 +123,10 @@ class WorkloadResult(Document, frozen=True, kw_only=True):
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """One search of a suite; `state` is known, made, failed or missing."""
+    """One search of a suite; `state` is known, made, failed or missing, or begun: planned, and measured in part.
+
+    `batch_sizes` are there where a plan has chosen them, and `planned` is what its measurements came to.
+    """
 
     number: int
     workload: str
@@ -137,6 +140,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     study: str | None
     outcome: str
     wall_s: float | None
+    batch_sizes: tuple[int, ...] = ()
+    planned: PlannedResult | None = None
 
 
 class SuiteResult(Document, frozen=True, kw_only=True):

@@ -316,6 +316,23 @@ class ShrinkageResult(Struct, frozen=True, kw_only=True):
     finals: float
 
 
+class PlannedResult(Struct, frozen=True, kw_only=True):
+    """What planned measurements came to: of how many `settings`, and the `best` of them beside the default.
+
+    It is `complete` if all that was planned is measured. `ratio` is to the default, with its 95 % interval, and proves
+    nothing: the largest of many estimates is mostly too large. `width` is half the width of the median setting's
+    interval (0.03 is ±3 %). What is not known is null.
+    """
+
+    settings: int
+    complete: bool
+    best: Values | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    width: float | None
+
+
 class AnswerResult(Struct, frozen=True, kw_only=True):
     """An answer of a study: the finals of its setting, the verdicts on that against others by name, and what to use."""
 
@@ -362,6 +379,8 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     why_no_same_latency: str | None = None
     """Why there is none, where it was asked for."""
     ended_because: str | None
+    planned: PlannedResult | None = None
+    """What came of it where the settings were planned, and none was searched for; such a study recommends nothing."""
     search_timed_share: float | None
     """Share of the last search that was spent inside timed slices."""
     wall_s: float | None
@@ -410,5 +429,7 @@ class StudyLine(Struct, frozen=True, kw_only=True):
     """At the default's latency against the default."""
     same_latency_setting: Values | None = None
     """As `setting`, of the answer at the default's latency."""
+    planned: bool = False
+    """Whether its settings were planned, so that there are no finals."""
     created: str | None
     updated: str | None

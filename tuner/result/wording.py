@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE, storage_option
-from tuner.quantity import plural, ratio_text
+from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
-from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, StudyResult, VerdictResult
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, PlannedResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
 
 OPTIONS = {ONE: "", SEVERAL: " --instances", AT_SAME_LATENCY: " --same-latency"}
@@ -69,6 +69,15 @@ def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
     if verdict.high > _WIDE * verdict.low:
         return range_text(verdict)
     return ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
+
+
+def planned_text(planned: PlannedResult) -> str:
+    """Return what planned measurements came to, of which nothing is proven."""
+    text = f"planned measurements: {plural(planned.settings, 'setting')}"
+    if planned.ratio is None:
+        return text
+    text += f", best estimate {ratio_text(planned.ratio, planned.low, planned.high, '×')}"
+    return text if planned.width is None else f"{text}; known to ±{percent(planned.width)} in the median"
 
 
 def range_text(verdict: VerdictResult | ComparisonResult) -> str:

@@ -230,6 +230,8 @@ class Attributes:
     """Those that were asked for."""
     batch_note = _typed(str, str)
     """Why batch sizes are as they are."""
+    planned = _typed(bool, bool)
+    """Whether settings were measured as planned, and none was searched for or proven in finals."""
     why_no_energy = _known(str)
     """Why no energy was measured, None where it was."""
 
@@ -271,6 +273,11 @@ class Attributes:
     def process_sd(self) -> float:
         """Return what two processes of one setting differ by (σ_p, log), as measured, or else the prior."""
         return (self.noise or PRIOR_NOISE).process_sd
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether nothing was left to measure when it last ended."""
+        return bool(self.runs) and self.runs[-1].end is EndReason.SPACE
 
     @property
     def runs(self) -> list[Run]:

@@ -128,7 +128,7 @@ class Evaluator:
         """Yield the trials of a batch; those that may fit alone are put among the `waiting`."""
         running = self._running = {}
         try:
-            best = self._best(finished)
+            best = self._best(finished) if self._plan.race.ranks else None
             yield from self._enter(trials, running, waiting, best, is_alone=is_alone)
             if running:
                 self._let_run_along(running, best)
@@ -157,7 +157,8 @@ class Evaluator:
                 done_keys = [key for key, runner in running.items() if self._is_done(runner, running, best)]
                 left = [key for key, runner in running.items() if runner.trial is not None and key not in done_keys]
                 # The best of them runs along with those that come next.
-                is_over = len(left) <= len(trials) // _FEW or self._is_any_proof_due(running)
+                n_few = len(trials) // _FEW if self._plan.race.ranks else 0
+                is_over = len(left) <= n_few or self._is_any_proof_due(running)
                 if is_over and all(running[key].n_passes > 1 for key in left):
                     done_keys += left
                 for key in done_keys:
@@ -308,7 +309,7 @@ class Evaluator:
     def _is_done(self, runner: Runner, running: dict[str, Runner], best: Trial | None) -> bool:
         """Return whether a process leaves the passes: one without a trial goes with the last that has one."""
         plan, n = self._plan, runner.n_passes
-        is_group = runner.trial is not None and runner.trial.is_group
+        is_group = runner.trial is not None and runner.trial.is_group and plan.race.ranks
         if n < max(self.processes.min_passes, _MIN_GROUP_PASSES if is_group else 1):
             return False
         if runner.live is self._twin:  # what it shows is the noise of all
@@ -339,7 +340,8 @@ class Evaluator:
         rivals = [other.setting for other in others if runner.trial.is_group or not other.is_group]
         rivals = [setting for setting in rivals if setting in now.settings and setting != runner.trial.setting]
         rivals += [best.setting] if best is not None and best.setting in now.settings else []
-        if self._plan.objective is Objective.CAPACITY:  # what is slower at one batch size may carry more
+        # What is slower at one batch size may carry more.
+        if self._plan.objective is Objective.CAPACITY or not self._plan.race.ranks:
             rivals = []
         ahead = max(rivals, key=lambda setting: now.between(setting, reference).mean, default=None)
         return decide(

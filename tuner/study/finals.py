@@ -156,7 +156,7 @@ class Finals:
     def is_due(self, trial: Trial, log_ratio: Estimate) -> bool:
         """Return whether a trial under way is so far ahead that its proof should begin, unless one has."""
         key = _GROUPS if trial.is_group else _ONE
-        if self.plan.score is not None:
+        if self.plan.score is not None or self.plan.design:
             return False
         return key not in self.tests and self._is_far(log_ratio) and self._holds_two()
 

@@ -4,12 +4,15 @@ A search answers two questions: which setting of one process is best, and, where
 processes side by side use the machine better. The second is asked when the first search has shown what one process does
 with a share of the cores, and each has finals of its own. A third one follows where a call of the fastest takes much
 longer than the default's: which setting is the fastest of those that keep the latency.
+
+Where the settings are planned, it answers none of them: all are measured alike, and what they differ by is the result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import optuna
 
@@ -34,6 +37,8 @@ from tuner.trial.outcome import Status, way_out
 
 _RUN_IT = "run the workload without tftune, with what this setting sets, to see why"
 _GROUP_COST = 2.0  # times what the others of a batch cost, with a setting of several processes among them
+_LONGEST_STEP_S = 3.0  # of a planned setting at a larger batch size, as expected: others have the time of several
+_WARM_UP_S = 1.0  # of a process, about, until it is timed at another batch size
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
 
@@ -72,7 +77,9 @@ class Search:
             space,
             launcher,
             plan.evaluation,
-            is_time_short=lambda: self._time.is_short_of(self._finals.reserve_s()),
+            is_time_short=self._is_turn_over
+            if plan.design
+            else lambda: self._time.is_short_of(self._finals.reserve_s()),
             is_proof_due=lambda trial, log_ratio: self._finals.is_due(trial, log_ratio),
             seed=seed,
         )
@@ -94,6 +101,7 @@ class Search:
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
+        self._turn = _Turn()
         self._end: tuple[EndReason, str] | None = None
 
     def run(self) -> None:
@@ -102,7 +110,8 @@ class Search:
         self._history.read()
         try:
             self.search()
-            self._finals.hold()
+            if not self._plan.design:
+                self._finals.hold()
         finally:
             self._close_run()
 
@@ -110,8 +119,11 @@ class Search:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
+            if self._plan.design:
+                self._measure_planned()
+                return
             if not self._is_over([]) or self._n_groups_due():
-                self._evaluator.begin([*self._history.trials, *self._history.groups], self._record.attributes().noise)
+                self._begin_evaluator()
                 self._forecast()
             while requested := self._next_trials():
                 self._measure(requested)
@@ -120,6 +132,10 @@ class Search:
         finally:
             self._evaluator.close()
             self._search_s = self._launcher.now() - began
+
+    def _begin_evaluator(self) -> None:
+        """Start the default's processes, with what earlier runs have measured."""
+        self._evaluator.begin([*self._history.trials, *self._history.groups], self._record.attributes().noise)
 
     def _take_noise(self) -> None:
         """Keep the noise once it is known: after the first trials."""
@@ -167,16 +183,7 @@ class Search:
                 proposal = self._sampler.propose(self._record.study)
                 if requested and proposal is not None and proposal.is_poor:
                     break
-                running, setting = self._record.begin(distributions(self._space))
-                names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
-                trial = Trial(
-                    number=running.number,
-                    setting=setting,
-                    status=Status.OK,
-                    eligible=self._space.satisfies_pins(setting),
-                    baselines=names,
-                )
-                requested.append((running, trial))
+                requested.append(self._begin())
                 if len({processes.key(each.setting) for _, each in requested}) < len(requested):
                     break  # it waits until the process that it shares is free
             others_s = sum(self._least_s(trial.setting) for _, trial in requested)
@@ -186,6 +193,27 @@ class Search:
             self._abandon(running for running, _ in requested)
             raise
         return requested
+
+    def _begin(self, setting: Setting | None = None) -> tuple[optuna.Trial, Trial]:
+        """Return a trial of one process that begins: of what the sampler proposes if no setting is given."""
+        running, setting = self._record.begin(distributions(self._space), setting)
+        names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
+        return running, Trial(
+            number=running.number,
+            setting=setting,
+            status=Status.OK,
+            eligible=self._space.satisfies_pins(setting),
+            baselines=names,
+        )
+
+    def _begin_group(self, setting: Setting) -> tuple[optuna.Trial, Trial]:
+        """Return a trial of several processes that begins."""
+        groups = self._space.groups
+        counts = sorted({int(each[INSTANCES]) for each in groups})
+        running = self._record.begin_group(distributions(self._space), setting, counts)
+        return running, Trial(
+            number=running.number, setting=setting, status=Status.OK, baselines=groups[setting], is_group=True
+        )
 
     def _measure(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
         waiting = {trial.number: running for running, trial in requested}
@@ -212,9 +240,10 @@ class Search:
     def _is_missed(self, done: Trial) -> bool:
         """Return whether a search cannot do without a trial that failed: a baseline that ought to run.
 
-        What is advised of several processes is for machines that hold so many, and some guides want a compiler.
+        What is advised of several processes is for machines that hold so many, and some guides want a compiler. Where
+        nothing is searched for, that it failed is a result.
         """
-        is_failed = done.status is not Status.OK and not done.is_inapplicable
+        is_failed = done.status is not Status.OK and not done.is_inapplicable and not self._plan.design
         return is_failed and not is_group(done.setting) and self._space.catalogue.must_run(done.baselines)
 
     def _measure_groups(self) -> None:
@@ -246,12 +275,7 @@ class Search:
             expected=None if tried else self._sampler.prior_mean,
         )
         setting = None if self._n_usual_groups_due() else self._group_at_same_latency()
-        setting = setting or next(each for each in [*chosen, *groups] if each not in tried)
-        counts = sorted({int(each[INSTANCES]) for each in groups})
-        running = self._record.begin_group(distributions(self._space), setting, counts)
-        return running, Trial(
-            number=running.number, setting=setting, status=Status.OK, baselines=groups[setting], is_group=True
-        )
+        return self._begin_group(setting or next(each for each in [*chosen, *groups] if each not in tried))
 
     def _n_groups_due(self) -> int:
         """Return how many settings of several processes are to be tried yet."""
@@ -328,6 +352,62 @@ class Search:
         recent = [trial.wall_s for trial in self._done[-6:]]
         return sum(recent) / len(recent) if recent else 0.0
 
+    # ---- what is planned ---------------------------------------------------------------------------------------------
+
+    def _measure_planned(self) -> None:
+        """Measure the settings of the design, as long as there is time."""
+        if self._unmeasured():
+            self._begin_evaluator()
+        while requested := self._next_planned():
+            self._measure(requested)
+
+    def _next_planned(self) -> list[tuple[optuna.Trial, Trial]]:
+        """Return the settings of the design that come next, none if there are no more, or there is no time.
+
+        As many as memory has room for, each with a process of its own. Those at the default's batch size may overrun
+        the time a little, as the default alone says nothing.
+        """
+        left, processes = self._unmeasured(), self._evaluator.processes
+        first_of = {processes.key(each): each for each in reversed(left)}
+        chosen = [each for each in left if first_of[processes.key(each)] == each][: self._evaluator.n_together()]
+        is_at_own = bool(left) and left[0].batch_size == self._space.reference.batch_size
+        is_too_much = self._time.is_overrun_by if is_at_own else self._time.is_short_of
+        while chosen and is_too_much(sum(map(self._least_s, chosen))):
+            chosen.pop()
+        if not chosen:
+            self._end = (EndReason.TIME, "the time is used up") if left else (EndReason.SPACE, "all that was planned")
+            return []
+        others = [each for each in left if each not in chosen]
+        self._turn = _Turn(
+            share=len(chosen) / len(left),
+            pass_s=sum(map(self._pass_s, chosen)),
+            others_s=sum(self._pass_s(each) + _WARM_UP_S for each in others),
+        )
+        groups = self._space.groups
+        return [self._begin_group(each) if each in groups else self._begin(each) for each in chosen]
+
+    def _unmeasured(self) -> list[Setting]:
+        """Return the settings of the design without a trial yet; of larger batches only those with steps of seconds."""
+        tried = {trial.setting for trial in [*self._history.trials, *self._history.groups]}
+        largest = self._space.reference.batch_size
+        left = [each for each in self._plan.design if each not in tried]
+        return [each for each in left if each.batch_size <= largest or self._step_s(each) <= _LONGEST_STEP_S]
+
+    def _step_s(self, setting: Setting) -> float:
+        """Return about how long a step of a setting takes, by what one of the default does."""
+        return self._evaluator.processes.step_s * in_flight(setting) / self._space.reference.batch_size
+
+    def _pass_s(self, setting: Setting) -> float:
+        """Return about how long the two slices of a setting take."""
+        return 2 * max(self._plan.evaluation.slice_s, self._step_s(setting))
+
+    def _is_turn_over(self) -> bool:
+        """Return whether another pass is more than the share of the planned settings under way."""
+        turn, now_s = self._turn, self._time.elapsed_s()
+        if turn.ends_s is None:  # their first pass has just ended
+            turn.ends_s = now_s + turn.share * max(0.0, self._time.left_s() - turn.others_s)
+        return now_s + turn.pass_s / 2 >= turn.ends_s
+
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
@@ -339,6 +419,20 @@ class Search:
             ended_because="" if self._end is None else self._end[1],
         )
         self._record.put("runs", [*self._record.attributes().runs, run])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """The time of planned settings that are under way: `share` of what is left once all others have had a pass.
+
+    A pass of them takes about `pass_s` (s), and one of all others with their warm-ups `others_s`. It ends at `ends_s`
+    on the clock of the budget; None before their first pass.
+    """
+
+    share: float = 1.0
+    pass_s: float = 0.0
+    others_s: float = 0.0
+    ends_s: float | None = None
 
 
 # ---- which settings of several processes to try ---------------------------------------------------------------------

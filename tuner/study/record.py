@@ -140,8 +140,12 @@ class Record:
                 rows.append((setting, attributes["log_ratio"], se, attributes.get("reference", 0)))
         return rows
 
-    def begin(self, distributions: Mapping[str, BaseDistribution]) -> tuple[optuna.Trial, Setting]:
-        """Ask Optuna for the next trial; its sampler says of which setting."""
+    def begin(
+        self, distributions: Mapping[str, BaseDistribution], setting: Setting | None = None
+    ) -> tuple[optuna.Trial, Setting]:
+        """Ask Optuna for the next trial; its sampler says of which setting if none is given."""
+        if setting is not None:
+            self.study.enqueue_trial(setting.to_dict())
         trial = self.study.ask(fixed_distributions=dict(distributions))
         trial.set_user_attr("owner", _OWNER)
         return trial, Setting.of({name: trial.params[name] for name in distributions})
