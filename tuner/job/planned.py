@@ -3,15 +3,16 @@
 The workloads vary fastest: all of them on the whole machine, then on each other shape, then a few in training, and on
 many cores last at other batch sizes. On few cores, where threads leave little to choose, these come with the first.
 
-A study has what its settings need to be known to about ±3 %, or its part of all the time if that is more. Estimated for
-20 settings on two cores: five kinds of threads and processes at the workload's own batch size, and four at others
+A study has what its settings need to be known to about ±3 %, or its part of all the time if that is more. Each setting
+has one pass at least, and the rest of the time is shared (`tuner.study.loop`). Estimated, not measured, for 20 settings
+on two cores: five of threads and processes at the workload's own batch size, and four at others
     interpreter, machine, storage                              4 s
     fork server, the default and its twin                      7 s     the model is exported before
     four more starts with loading, of 1 to 3 s, two at once    4 s     other batch sizes need no start
     warming up at another batch size, 15 times                10 s
     passes, two of 20 settings                                48 s     two slices of 0.5 s, a fifth of the reference's
-which is 73 s, so that 12 workloads take a quarter of an hour. On 16 cores eight start at once, and the 13 settings of a
-shape take about 10 s until they run and 30 s in passes.
+which is 73 s, so that 12 workloads take a quarter of an hour. On two busy cores 21 settings of small models took 82 s.
+On 16 cores eight start at once, and the 13 settings of a shape take about 10 s until they run and 30 s in passes.
 """
 
 from __future__ import annotations
