@@ -246,6 +246,7 @@ def result(predictor: Predictor, space: Space, stock: object, resnet50: object) 
         profiled_threads=2,
         costs=predictor.costs,
         waking=1.0,
+        is_wake_known=False,
         ideal=None,
         source=ProfileSource(kind=SourceKind.FILE, file="server.json.xz", created="2026-11-20"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from tuner.cli import options
 from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.options import WORKLOAD_WORDS, examples, other, takes
 from tuner.cli.output import console, show, show_json
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, MachineBusyError
 from tuner.job.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -87,12 +88,15 @@ def inspect(
 def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
+    from tuner.machine.locks import machine_lock
     from tuner.machine.waking import wake_s
     from tuner.report import inspection, terminal
     from tuner.result.inspection import InspectionResult
 
     found, why_no_gpu = inspection.found_gpus()
-    woken_s = wake_s(subject.machine)
+    woken_s = None  # where something is measured, nothing is to disturb it
+    with suppress(MachineBusyError), machine_lock():
+        woken_s = wake_s(subject.machine)
     if json_:
         gpus = inspection.gpu_results(found)
         show_json(InspectionResult(**structs.asdict(subject), wake_s=woken_s, gpus=gpus, why_no_gpu=why_no_gpu))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -24,7 +25,7 @@ from tuner.job.parsed import ParsedRequest
 from tuner.job.profile import thread_counts, trace, trace_quickly
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
-from tuner.machine.waking import wake_s
+from tuner.machine.waking import LONGEST_WAKE_S, wake_s
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, shipped_profiles, write_whole
@@ -55,7 +56,7 @@ class Capture(Document, frozen=True, kw_only=True, dict=True):
     """What is known of the graph; None in captures that earlier versions made."""
     environment: dict[str, str] | None = None
     """The inherited variables that change timings; None in captures that earlier versions made."""
-    wake_s: float | None = None
+    wake_s: Annotated[float, msgspec.Meta(gt=0, lt=LONGEST_WAKE_S)] | None = None
     """How long it took (s) to wake a thread on another core; None where that is not known."""
     pinned: str = ""
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tuner.errors import BadInputError
@@ -113,7 +114,7 @@ def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGai
         onednn=True,
     )
     gains: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
-    sds: dict[Recipe, float] = {}
+    sds: dict[Recipe, list[float]] = {each: [] for each in recipes}
     for capture in captures:
         predictor, _ = model_of(capture)
         hardware = hardware_of(machine, capture.bytes_s, is_here=False)
@@ -125,14 +126,16 @@ def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGai
             several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances)}
             setting = Setting.of(several | size) if instances > 1 else default
             gains[recipe].append((capture.workload.name, float(ratio([setting])[0])))
-            sds[recipe] = ratio_sd(predictor, setting, default, machine)
+            sds[recipe].append(ratio_sd(predictor, setting, default, machine))
     means = {recipe: over_workloads(values) for recipe, values in gains.items()}
     best = max(recipes, key=lambda recipe: means[recipe].mean)
     instances = int(best.values(scale).get(INSTANCES, 1))
-    own = replace(means[best], se=math.hypot(means[best].se, sds[best]))
+    own = replace(means[best], se=math.hypot(means[best].se, fmean(sds[best])))
     gain = Ratio.of(own)
     call = Ratio.of(replace(own, mean=math.log(instances) - own.mean))
-    basis = f"{plural(gain.n_workloads, 'profile')} of two cores"
+    profiled = sorted({capture.machine.usable_cores for capture in captures})
+    cores = " and ".join(map(str, profiled))
+    basis = f"{plural(gain.n_workloads, 'workload')}, profiled on {cores} cores"
     return PredictedGain(
         kind=Stratum(shape=plural(machine.usable_cores, "core"), pool=EIGEN, onednn=True, quota=False),
         terms=best.to_dict(),

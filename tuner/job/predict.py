@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -22,8 +22,9 @@ from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
+from tuner.machine.waking import LONGEST_WAKE_S
 from tuner.model.configuration import configuration_of
-from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.hardware import TERMS, Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import predict, reasons, sampled
 from tuner.model.predictor import Predictor, predictor_of
@@ -75,6 +76,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         profiled_threads=max(capture.bytes_s),
         costs=predictor.costs,
         waking=hardware.waking,
+        is_wake_known=asked is not None and asked.wake_s is not None,
         ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
         source=_source(request, kind, capture, job, here, asked),
         pinned=capture.pinned,
@@ -95,16 +97,16 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
 def _hardware(machine: Machine, capture: Capture, predictor: Predictor, asked: _Asked) -> Hardware:
     """Return a machine that was not profiled as simulations see it.
 
-    A hop between threads is taken to be slower there as the wake of a thread is. What profiles show of hops is about
-    that wake (`fork_s` of `tuner.model.hardware`), and stands for it in those that do not have it.
+    A hop between threads is taken to be slower there as the wake of a thread is. What profiles show of hops is usually
+    about that wake (`fork_s` of `tuner.model.hardware`), and stands for it in those that do not have it.
     """
-    there_s, here_s = asked.wake_s, capture.wake_s or predictor.costs.fork_s
+    there_s, here_s = asked.wake_s, capture.wake_s or TERMS.fork_s
     return hardware_of(
         machine,
         capture.bytes_s,
         is_here=False,
         socket_bytes_s=asked.socket_bytes_s,
-        waking=there_s / here_s if there_s and here_s else 1.0,
+        waking=1.0 if there_s is None else there_s / here_s,
     )
 
 
@@ -142,7 +144,7 @@ class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     runtime: Any = None
     environment: Any = None
-    wake_s: float | None = None
+    wake_s: Annotated[float, msgspec.Meta(gt=0, lt=LONGEST_WAKE_S)] | None = None
 
 
 def find_machine(text: str) -> _Asked:

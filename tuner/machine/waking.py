@@ -13,12 +13,15 @@ from statistics import median
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 
-_N, _IDLE_S = 200, 2e-4
+LONGEST_WAKE_S = 0.1
+_N, _IDLE_S, _LIMIT_S = 200, 2e-4, 5.0
 _PROGRAM = f"""
-import os, sys, time
+import os, signal, sys, time
+signal.alarm({int(_LIMIT_S)})
+os.sched_setaffinity(0, {{int(sys.argv[2])}})
 waits, wakes = os.pipe(), os.pipe()
 if os.fork() == 0:
-    os.sched_setaffinity(0, {{int(sys.argv[2])}})
+    signal.alarm({int(_LIMIT_S)})
     for _ in range({_N}):
         os.read(waits[0], 1)
         os.write(wakes[1], time.monotonic_ns().to_bytes(8, "little"))
@@ -37,14 +40,15 @@ for _ in range({_N}):
 def wake_s(machine: Machine) -> float | None:
     """Return the median time (s) from a byte that is written to the thread that it wakes on another core.
 
-    None where the process may use one core only, or may not choose its CPUs. It takes a tenth of a second.
+    None where the process may use one core only, or may not choose its CPUs. It takes a tenth of a second; both
+    processes end by themselves after some seconds.
     """
     cores = [min(parse_list(core)) for core in machine.cores]
     if len(cores) < 2:
         return None
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, cores[:2])]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=10)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=2 * _LIMIT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return None if done.returncode else median(map(int, done.stdout.split())) / 1e9

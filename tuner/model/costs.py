@@ -11,9 +11,9 @@ Notation, for operator i
     ψ(n)        what is left of that with n threads: (1 − η) + η (1 + log2 n) / n. The first part is serial; of the
                 other, threads lose as much with every doubling of their number: uneven shares, caches, clocks
     n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
-    r           what a hop to another thread costs. An operator that is divided takes h(n) = 2 + log2(n) in a row: to
-                the first of its threads, from these to the others, which are woken one by the other, and back to the
-                one that waits; of a team's, only those on other CPUs count
+    r           what a hop to another thread costs. An operator that is divided takes h(n) = 2 + log2(n) in a row. They
+                lead to the first of its threads, on to the others, each of which wakes another one, and back to the
+                thread that waits. Of a team's threads, only those on other CPUs count
 
     T_i(n, b) = R_i(b) (σ_i ψ(n_i) + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r h(n_i)
 
@@ -41,7 +41,7 @@ from tuner.stats.estimate import Array
 _LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
 _CALM_S = 0.5e-3  # an operator of which half of what is measured of σ is believed, and half of its type
 _PRIOR_SHARE, _PRIOR_S = 0.1, 0.2e-3  # σ of a type of which nothing is known, and how much that counts
-_SERIAL = 0.85  # of σ: an operator that two threads do not divide at all is not divided by more
+_SERIAL = 0.3  # of 1 − σ: below it η falls, to 0 for an operator that two threads do not divide at all
 _SHORT_S = 10e-6  # times below this are as noisy as this
 
 
@@ -80,7 +80,7 @@ class Costs:
         rest_s, n_bytes = self.rest_s(batch_size), self.n_bytes(batch_size)
         missed_share = missed(n_bytes, hardware)
         threads = self._threads(n, rest_s, n_bytes, missed_share, hardware)
-        eta = np.where(self.serial > _SERIAL, 0.0, self.terms.eta)
+        eta = self.terms.eta * np.minimum(1.0, (1 - self.serial) / _SERIAL)
         parallel_s = rest_s * (1 - self.serial + self.serial * eta * (1 + np.log2(threads))) / threads
         cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware, self.terms)
         memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware, self.terms)
@@ -312,11 +312,11 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
             for operator in each.operators:
                 i = index.get(operator.name)
                 time_s = operator.times_s.get(n, 0.0) * scale
-                if i is None or time_s <= 0 or threads[i] <= 1:
+                if i is None or min(time_s, operator.times_s[1], one_s[i]) <= 0 or threads[i] <= 1:
                     continue
                 operators.append(i)
                 # Beside what one thread took at this very batch size: times are no lines of it.
-                off = operator.times_s[1] * own_one / float(one_s[i]) if one_s[i] > 0 else 1.0
+                off = operator.times_s[1] * own_one / float(one_s[i])
                 undivided_s = off * float(rest_s[i] * (still_serial(threads[i], costs.terms.eta) - 1 / threads[i]))
                 n_hops = float(costs.runs[i] * hops(threads[i]))
                 left_s = time_s - off * float(divided_s[i])
@@ -362,8 +362,12 @@ def still_serial(threads: Array | float, eta: Array | float) -> Array:
 
 
 def hops(threads: Array | float) -> Array:
-    """Return h(n), how many hops from thread to thread an operator with n threads takes in a row."""
-    return np.where(np.asarray(threads) > 1, 2 + np.log2(np.maximum(threads, 1.0)), 0.0)
+    """Return h(n), how many hops from thread to thread an operator with n threads takes in a row.
+
+    Between one and two threads, which a share of a pool may be, it is in proportion.
+    """
+    n = np.maximum(1.0, threads)
+    return np.asarray((2 + np.log2(n)) * np.minimum(1.0, n - 1))
 
 
 def _numbers(words: Sequence[str]) -> NDArray[np.intp]:

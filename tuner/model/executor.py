@@ -57,11 +57,15 @@ class Pools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """What came of `streams` steps at once: until the last ends (s); how many tasks ran on average, and at most."""
+    """What came of `streams` steps at once: until the last ends (s); how many tasks ran on average, and at most.
+
+    `mean_threads` were at work on average, spinning ones not counted.
+    """
 
     makespan_s: float
     mean_running: float
     most_running: int
+    mean_threads: float
 
 
 Alone = Callable[[float], Operating]
@@ -97,7 +101,7 @@ def simulate(
     left: dict[int, float] = {}  # of each running task, the share that is not done
     waking_s: dict[int, float] = {}  # until its thread begins, of each whose slot wakes, or wakes others first
     idle_since: deque[float] = deque()  # when slots became idle whose teams may still spin
-    now_s = busy = 0.0
+    now_s = busy = worked_s = 0.0
     most = 0
     awake = 1  # slots without a task whose thread is at work: it looks for another one
     rows = _Rows(alone, tasks, dispatch_s)
@@ -143,6 +147,7 @@ def simulate(
             [task] = left
             i = task % n_tasks
             step_s = left.pop(task) * time_s[i] * slowed(i, spinning, 1) + waking_s.pop(task, 0.0)
+            worked_s += threads[i] * step_s
             ended = [task]
         else:
             own = [task % n_tasks for task in left]
@@ -156,6 +161,7 @@ def simulate(
             ]
             needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
             step_s = min(needs_s)
+            worked_s += (all_threads - spinning) * step_s
             ended = []
             for task, work_s, need_s in zip(list(left), works_s, needs_s, strict=True):
                 if need_s <= step_s * (1 + 1e-9) + _TINY:
@@ -163,8 +169,8 @@ def simulate(
                     waking_s.pop(task, None)
                     del left[task]
                     continue
-                worked_s = max(0.0, step_s - waking_s.get(task, 0.0))
-                left[task] *= 1 - worked_s / work_s
+                done_s = max(0.0, step_s - waking_s.get(task, 0.0))
+                left[task] *= 1 - done_s / work_s
                 if task in waking_s:
                     waking_s[task] = max(0.0, waking_s[task] - step_s)
         now_s += step_s
@@ -201,7 +207,10 @@ def simulate(
             awake += 1
             if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
                 idle_since.append(now_s)
-    return Simulated(makespan_s=now_s, mean_running=busy / max(now_s, _TINY), most_running=most)
+    over_s = max(now_s, _TINY)
+    return Simulated(
+        makespan_s=now_s, mean_running=busy / over_s, most_running=most, mean_threads=worked_s / over_s
+    )
 
 
 def _spinning(idle_since: deque[float], now_s: float, pools: Pools) -> float:

@@ -65,8 +65,10 @@ class Terms:
     cache_gain: float = 4.0
     """A cache moves so many times the bytes of memory: a guess."""
     busy_loss: float = 0.18
-    """ℓ of a machine of which it was not measured: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz if all cores run
-    SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses is modelled apart."""
+    busy_cores: int = 16
+    """ℓ of a machine with so many cores or more, in proportion to the others if there are fewer: clocks of a 16-core
+    Xeon fall from 2.6 to 2.2 GHz if all cores run SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses
+    is modelled apart."""
     socket_bandwidth: float = 8.0
     """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""
 
@@ -180,6 +182,6 @@ def hardware_of(
         one_bytes_s=one_bytes_s,
         most_bytes_s=max(one_bytes_s, most_bytes_s),
         cache_bytes=cache_bytes,
-        busy_loss=0.0 if is_here else terms.busy_loss,  # what is measured here has it
+        busy_loss=terms.busy_loss * min(1.0, (cores - 1) / (terms.busy_cores - 1)),
         waking=waking,
     )

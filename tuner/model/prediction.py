@@ -28,8 +28,8 @@ _MANY = 64  # slots, where width is asked for
 _NEAR = 0.02  # of the best: the simplest of those is named best
 SD = 0.12
 """Standard deviation (log) of a predicted ratio to the default, and that of each doubling of an operator's threads
-between the two, beyond what was profiled. Chosen such that 90 % intervals hold about nine tenths of what was measured
-on 2, 16 and 18 cores (`tests.benchmarks.strangers`)."""
+between the two, beyond what was profiled; that of each doubling of the processes is half of it. Chosen such that 90 %
+intervals hold about nine tenths of what was measured on 2, 16 and 18 cores (`tests.benchmarks.strangers`)."""
 T90 = 1.645
 
 
@@ -123,12 +123,20 @@ def ratio_sd(predictor: Predictor, setting: Setting, reference: Setting, machine
 
     Both have the errors in common that do not depend on how many threads an operator has.
     """
-    most = predictor.most_threads
-    threads = [
-        max(most, configuration_of(each, machine, has_teams=predictor.has_teams).threads)
-        for each in (setting, reference)
-    ]
-    return SD * math.hypot(1.0, math.log2(max(threads) / min(threads))) if setting != reference else 0.0
+    if setting == reference:
+        return 0.0
+    own, other = (configuration_of(each, machine, has_teams=predictor.has_teams) for each in (setting, reference))
+    processes = own.instances / other.instances
+    return log_sd(own.threads, other.threads, known=predictor.most_threads, processes=processes)
+
+
+def log_sd(threads: int, others: int, *, known: int, processes: float = 1.0) -> float:
+    """Return the standard deviation (log) of the ratio of two settings by the threads of an operator in each.
+
+    Up to `known` threads were profiled; `processes` is how many times as many processes the first has.
+    """
+    low, high = sorted(max(known, each) for each in (threads, others))
+    return SD * math.hypot(1.0, math.log2(high / low), math.log2(processes) / 2)
 
 
 def interval(ratio: float, sd: float) -> tuple[float, float]:

@@ -138,10 +138,10 @@ class Predictor:
         n_items = configuration.instances * configuration.pools.streams * configuration.batch_size
         hardware = configuration.hardware(whole)
         at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
-        at_work = at_once * simulated.mean_running if configuration.pools.team else max(at_once, simulated.mean_running)
+        at_work = min(simulated.mean_threads, hardware.cores)
         ratio = whole.slower(configuration.instances * at_work)
         if self.calibration is not None:
-            ratio /= whole.slower(min(at_once, self.most_threads))
+            ratio /= whole.slower(min(at_work, self.most_threads))  # what was profiled has it
             ratio *= max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
         return n_items / (simulated.makespan_s * ratio)
 

@@ -377,6 +377,7 @@ def roofline(result: ProfileResult) -> str:
 NOT_MEASURED = "predicted, not measured"
 _NOTHING = 1.005  # what is shown as 1.00×
 _TOP = 8
+_TRIED = 18  # cores, at most, of machines whose measured ratios were compared
 
 
 def prediction_page(result: PredictionResult, *, top: int = _TOP) -> list[RenderableType]:
@@ -488,7 +489,8 @@ def _trust(result: PredictionResult) -> list[str]:
         lines.append(f"{trust.left_out} settings were left out: those that are shown are the best of a sample")
     if result.machine.core_kinds:
         lines.append("its cores are of several kinds, and are taken to be equally fast")
-    lines.append("intervals hold nine of ten measured ratios on machines of 2 to 18 cores")
+    tried = "nine of ten measured ratios lay inside such intervals, on machines of 2 to 18 cores"
+    lines.append(tried + ("" if trust.cores <= _TRIED else "; on more cores none was measured"))
     lines.append("measure before you use it: tftune search")
     return lines
 

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.quantity import plural, ratio_text
+from tuner.rules.learn import LearnPlan
 from tuner.rules.recipe import ONEDNN, Recipe
 from tuner.rules.rule import KEEP, PredictedGain, Rule, RuleList, RuleSet
-from tuner.rules.strata import Ratio, Stratum, StratumEvidence
+from tuner.rules.strata import Ratio, Stratum, StratumEvidence, is_shown
 from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
 
 BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
 CLASSES = {"1–2": 2, "4–8": 8, "16": 31, "32+": math.inf}
 """Machines by their usable cores: what a class is called, and the most that it has."""
+_FEW = LearnPlan().min_workloads
 _USUAL = Stratum(shape=None, pool=EIGEN, onednn=True, quota=False)
 IN_COLUMNS = frozenset({OPENMP, ONEDNN, "cores"})
 """Features that the columns of tables show already."""
@@ -56,7 +58,8 @@ class Cell:
             return str(self.known)
         figure = "" if self.gain is None else ratio_text(self.gain.ratio, self.gain.low, self.gain.high, "×")
         price = "" if self.call is None else f", a call takes {ratio_text(self.call.ratio, None, None, '×')}"
-        rule = f"the rule: {figure}" if figure else "no rule"
+        best = "the rule" if self.known is Known.MEASURED else "the best recipe"
+        rule = f"{best}: {figure}" if figure else "no rule"
         what = f"{self.advised}: {figure}{price}" if self.advised else f"nothing ({rule})"
         return f"{self.models}{what}, {self.known} on {self.cores}: {self.basis}"
 
@@ -85,7 +88,7 @@ def _best_known(cells: Sequence[Cell]) -> Sequence[Cell]:
 
 def _usual(rules: RuleSet) -> Stratum:
     """Return the build that most users have, if studies or predictions are of it; else that which most are of."""
-    kinds = [kind for name in KEEP for kind in _kinds(rules, name) if not kind.quota]
+    kinds = [kind for group in rules.groups.values() for kind in _measured_kinds(group) if not kind.quota]
     if not kinds or any(_USUAL.covers(kind) for kind in kinds):
         return _USUAL
     (pool, onednn, quota, gpu), _ = Counter(kind.build for kind in kinds).most_common(1)[0]
@@ -94,12 +97,15 @@ def _usual(rules: RuleSet) -> Stratum:
 
 def _kinds(rules: RuleSet, name: str) -> Iterator[Stratum]:
     """Yield the kinds of machines and builds that a group tells of."""
-    group = rules.groups.get(name)
-    if group is not None:
-        tested = group.proof.by_workload
-        yield from (each.situation for each in (() if tested is None else tested.studies))
-        yield from (row.kind for rule in group.rules for row in rule.advice.strata)
+    if name in rules.groups:
+        yield from _measured_kinds(rules.groups[name])
     yield from (each.kind for each in rules.predicted.get(name, ()))
+
+
+def _measured_kinds(group: RuleList) -> Iterator[Stratum]:
+    tested = group.proof.by_workload
+    yield from (each.situation for each in (() if tested is None else tested.studies))
+    yield from (row.kind for rule in group.rules for row in rule.advice.strata)
 
 
 def _cells(rules: RuleSet, name: str, build: Stratum) -> Iterator[tuple[int, Cell]]:
@@ -117,8 +123,8 @@ def _measured(group: RuleList, kind: Stratum) -> Iterator[Cell]:
     yield from (_of_rule(rule, row, group) for rule, row in rows)
     tested = group.proof.by_workload
     studies = [] if tested is None else [each for each in tested.studies if _same(each.situation, kind)]
-    if not rows and studies:
-        n_workloads = len({each.situation.workload for each in studies})
+    n_workloads = len({each.situation.workload for each in studies})
+    if not rows and n_workloads >= _FEW:  # of fewer there is never a rule
         n_machines = len({each.host for each in group.coverage.shapes.values() if each.shape == kind.shape})
         yield Cell(known=Known.MEASURED, cores=_cores(kind), basis=_basis(n_workloads, n_machines))
 
@@ -146,13 +152,14 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
     """Yield what a model of the machine expects on machines and builds of a kind."""
     for each in predicted:
         if _same(each.kind, kind):
-            words = "" if each.recipe == Recipe() else each.recipe.words(kind.pool)
+            is_advised = each.recipe != Recipe() and is_shown(each.gain)
+            words = each.recipe.words(kind.pool) if is_advised else ""
             yield Cell(
                 known=Known.PREDICTED,
                 cores=_cores(kind),
                 advised=words,
                 gain=each.gain,
-                call=each.call,
+                call=each.call if is_advised else None,
                 basis=each.basis,
             )
 
