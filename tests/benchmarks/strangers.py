@@ -55,15 +55,18 @@ Key = tuple[int, int]
 # ---- 16 cores -------------------------------------------------------------------------------------------------------
 
 
-def on_16_cores() -> Iterator[Figure]:
-    """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose."""
+def on_16_cores(folder: Path, profiles: str) -> Iterator[Figure]:
+    """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose.
+
+    They are predicted from the profiles of a folder; those that it lacks are from results/predictions.
+    """
     machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
     errors: dict[str, list[float]] = {"one process": [], "several processes": []}
     losses, scores = [], []
     for name in ON_16:
         levels = measured16(name)
         default = next(iter(levels))
-        own, capture = predictor(name, AGAIN if (AGAIN / f"{name}.capture.json.xz").exists() else FOLDER)
+        own, capture = predictor(name, folder if (folder / f"{name}.capture.json.xz").exists() else FOLDER)
         hardware = hardware_of(machine, capture.bytes_s, is_here=False)
         rates = {each: rate_of(own, each, machine, hardware) for each in levels}
         for each, level in levels.items():
@@ -77,15 +80,15 @@ def on_16_cores() -> Iterator[Figure]:
         sizes = np.expm1(np.abs(of_kind))
         worst = WORST_ERROR if kind == "several processes" else math.inf
         yield Figure(
-            f"16 cores, {kind}: predicted over measured ratio to the default, off by (median, worst of {len(sizes)})",
+            f"16 cores, {profiles}, {kind}: predicted over measured ratio to the default, off by (median, worst of {len(sizes)})",
             f"{100 * np.median(sizes):.0f} %, {100 * sizes.max():.0f} %",
             f"at most {100 * RATIO_ERROR:.0f} %" + ("" if math.isinf(worst) else f", {100 * worst:.0f} %"),
             bool(np.median(sizes) <= RATIO_ERROR and sizes.max() <= worst),
         )
-    yield _coverage("16 cores", scores)
+    yield _coverage(f"16 cores, {profiles}", scores)
     loss, name = max(losses)
     yield Figure(
-        f"16 cores: the predicted best setting is below the best measured by, at most ({name})",
+        f"16 cores, {profiles}: the predicted best setting is below the best measured by, at most ({name})",
         f"{100 * loss:.0f} %",
         f"at most {100 * NEAR:.0f} %",
         loss <= NEAR,
@@ -278,7 +281,8 @@ def of_packrat(folder: Path) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    for figure in itertools.chain(on_2_cores(), on_16_cores()):
+    of_day, of_another = "profiles of results/predictions", "profiles of another day, as they are shipped"
+    for figure in itertools.chain(on_2_cores(), on_16_cores(FOLDER, of_day), on_16_cores(AGAIN, of_another)):
         print(figure.row())
     for path in sys.argv[1:]:
         for figure in of_packrat(Path(path)):

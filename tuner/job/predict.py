@@ -63,7 +63,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     capture = found if found is not None else _measured(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
-        hardware = _hardware(job.machine, capture, predictor, asked or _Asked(job.machine))
+        hardware = _hardware(job.machine, capture, asked or _Asked(job.machine))
     predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
@@ -94,7 +94,7 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
     return predictor_of(profiles, hardware, has_teams=capture.has_teams), hardware
 
 
-def _hardware(machine: Machine, capture: Capture, predictor: Predictor, asked: _Asked) -> Hardware:
+def _hardware(machine: Machine, capture: Capture, asked: _Asked) -> Hardware:
     """Return a machine that was not profiled as simulations see it.
 
     A hop between threads is taken to be slower there as the wake of a thread is. What profiles show of hops is usually

@@ -208,9 +208,7 @@ def simulate(
             if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
                 idle_since.append(now_s)
     over_s = max(now_s, _TINY)
-    return Simulated(
-        makespan_s=now_s, mean_running=busy / over_s, most_running=most, mean_threads=worked_s / over_s
-    )
+    return Simulated(makespan_s=now_s, mean_running=busy / over_s, most_running=most, mean_threads=worked_s / over_s)
 
 
 def _spinning(idle_since: deque[float], now_s: float, pools: Pools) -> float:
