@@ -80,7 +80,8 @@ def on_16_cores(folder: Path, profiles: str) -> Iterator[Figure]:
         sizes = np.expm1(np.abs(of_kind))
         worst = WORST_ERROR if kind == "several processes" else math.inf
         yield Figure(
-            f"16 cores, {profiles}, {kind}: predicted over measured ratio to the default, off by (median, worst of {len(sizes)})",
+            f"16 cores, {profiles}, {kind}: predicted over measured ratio to the default, off by (median, worst of "
+            f"{len(sizes)})",
             f"{100 * np.median(sizes):.0f} %, {100 * sizes.max():.0f} %",
             f"at most {100 * RATIO_ERROR:.0f} %" + ("" if math.isinf(worst) else f", {100 * worst:.0f} %"),
             bool(np.median(sizes) <= RATIO_ERROR and sizes.max() <= worst),

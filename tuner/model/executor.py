@@ -59,7 +59,7 @@ class Pools:
 class Simulated:
     """What came of `streams` steps at once: until the last ends (s); how many tasks ran on average, and at most.
 
-    `mean_threads` were at work on average, spinning ones not counted.
+    `mean_threads` are those that operators had, on average over time. While one of them is serial the others spin.
     """
 
     makespan_s: float
@@ -147,7 +147,7 @@ def simulate(
             [task] = left
             i = task % n_tasks
             step_s = left.pop(task) * time_s[i] * slowed(i, spinning, 1) + waking_s.pop(task, 0.0)
-            worked_s += threads[i] * step_s
+            worked_s += most_threads[i] * step_s
             ended = [task]
         else:
             own = [task % n_tasks for task in left]
@@ -161,7 +161,7 @@ def simulate(
             ]
             needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
             step_s = min(needs_s)
-            worked_s += (all_threads - spinning) * step_s
+            worked_s += sum(most_threads[i] for i in own) * step_s
             ended = []
             for task, work_s, need_s in zip(list(left), works_s, needs_s, strict=True):
                 if need_s <= step_s * (1 + 1e-9) + _TINY:
