@@ -226,6 +226,11 @@ def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: Rul
     text = f"processes one per 2 cores: {figures}, predicted on 64 cores: profiles of 16 cores"
     assert [str(each) for each in most] == [text]
     assert text in rulepage.markdown(predicted, {})
+    # What is as likely a loss is no advice.
+    small = structs.replace(made[0], gain=Ratio(ratio=1.03, low=0.7, high=1.5, n_workloads=5))
+    doubtful = structs.replace(with_processes, groups={}, predicted={PROCESSES: (small,)})
+    (cell,) = next(cells[PROCESSES] for cores, cells in by_cores(doubtful) if cores == "16")
+    assert str(cell) == "nothing (the best recipe: 1.03× [0.70, 1.50]), predicted on 16 cores: profiles of 16 cores"
     without = {name: group for name, group in predicted.groups.items() if name != PROCESSES}
     unseen = structs.replace(predicted, groups=without)  # no study tells of processes
     *_, many, most = (cells[PROCESSES] for _, cells in by_cores(unseen))

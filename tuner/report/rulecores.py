@@ -15,7 +15,7 @@ from tuner.quantity import plural, ratio_text
 from tuner.rules.learn import LearnPlan
 from tuner.rules.recipe import ONEDNN, Recipe
 from tuner.rules.rule import KEEP, PredictedGain, Rule, RuleList, RuleSet
-from tuner.rules.strata import Ratio, Stratum, StratumEvidence, is_shown
+from tuner.rules.strata import Ratio, Stratum, StratumEvidence, is_gain
 from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
 
@@ -23,6 +23,7 @@ BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
 CLASSES = {"1–2": 2, "4–8": 8, "16": 31, "32+": math.inf}
 """Machines by their usable cores: what a class is called, and the most that it has."""
 _FEW = LearnPlan().min_workloads
+_Z95, _Z90 = 1.96, 1.28  # of the normal distribution: the ends of 95 %, and what nine tenths lie above
 _USUAL = Stratum(shape=None, pool=EIGEN, onednn=True, quota=False)
 IN_COLUMNS = frozenset({OPENMP, ONEDNN, "cores"})
 """Features that the columns of tables show already."""
@@ -152,7 +153,7 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
     """Yield what a model of the machine expects on machines and builds of a kind."""
     for each in predicted:
         if _same(each.kind, kind):
-            is_advised = each.recipe != Recipe() and is_shown(each.gain)
+            is_advised = each.recipe != Recipe() and _is_likely(each.gain)
             words = each.recipe.words(kind.pool) if is_advised else ""
             yield Cell(
                 known=Known.PREDICTED,
@@ -162,6 +163,17 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
                 call=each.call if is_advised else None,
                 basis=each.basis,
             )
+
+
+def _is_likely(gain: Ratio) -> bool:
+    """Return whether a predicted gain is more than the margin, and a gain at all with a probability of nine tenths.
+
+    That is less than what measured rules have to show, as nothing is followed because of it.
+    """
+    if gain.low is None or gain.high is None:
+        return False
+    sd = math.log(gain.high / gain.low) / (2 * _Z95)
+    return is_gain(gain.ratio) and math.log(gain.ratio) > _Z90 * sd
 
 
 def _same(a: Stratum, b: Stratum) -> bool:
