@@ -215,11 +215,11 @@ def test_a_capture_without_its_graph_says_nothing_of_rules(call: Call, tmp_path:
 def test_processes_are_predicted_to_gain_more_on_more_cores() -> None:
     predicted = predicted_processes()
     gains = [each.gain.ratio for each in predicted]
-    assert [each.kind.cores for each in predicted] == ["4", "8", "16", "32", "64"]
+    assert [each.kind.cores for each in predicted] == ["8", "16", "32"]
     assert gains == sorted(gains)
     # Measured on 16 cores (results/cores16): 3.0, the geometric mean of eight workloads.
-    on_16 = predicted[2].gain
+    on_16 = predicted[1].gain
     assert on_16.low is not None and on_16.high is not None
     assert on_16.low < 3.0 < on_16.high
-    assert predicted[2].call is not None
-    assert predicted[2].call.ratio == pytest.approx(16 / on_16.ratio)
+    assert predicted[1].call is not None
+    assert predicted[1].call.ratio == pytest.approx(16 / on_16.ratio)

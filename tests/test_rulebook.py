@@ -186,7 +186,7 @@ def test_the_page_begins_with_what_to_set_by_cores(with_processes: RuleSet) -> N
         Known.UNKNOWN,
         Known.MEASURED,
         Known.MEASURED,
-        Known.UNKNOWN,
+        Known.PREDICTED,
     ]
     assert str(some[0]) == "nothing (no rule), measured on 4 cores: 12 workloads, 1 machine"
     assert re.fullmatch(
@@ -276,7 +276,7 @@ def test_rules_of_the_format_before_are_read_as_they_are(document: dict[str, Any
         for row in (*rule["advice"]["strata"], *rule["advice"]["builds"]):
             del row["n_processes"]
     del earlier["predicted"]
-    assert RuleSet.from_document(earlier) == RuleSet.from_document(document)
+    assert RuleSet.from_document(earlier) == structs.replace(RuleSet.from_document(document), predicted={})
 
 
 def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
@@ -763,16 +763,21 @@ def test_the_shipped_rules_advise_nothing_that_gains_nothing(shipped: RuleSet) -
         for rule in group.rules:
             strata = rule.advice.strata
             assert strata
+            builds = {row.kind.build: row for row in rule.advice.builds}
             for row in (*strata, *rule.advice.builds):
-                assert row.gained.low is not None
-                assert row.is_advised == (row.gained.ratio > 1.02 and row.gained.low > 1)
+                # Of fewer than three workloads there is no interval to speak of: the build decides.
+                deciding = row if row.gained.n_workloads >= 3 else builds[row.kind.build]
+                assert deciding.gained.low is not None
+                assert row.is_advised == (
+                    min(row.gained.ratio, deciding.gained.ratio) > 1.02 and deciding.gained.low > 1
+                )
             for row in strata:
-                if not row.is_advised:
+                if not row.is_advised and row.gained.n_workloads > 3:  # without one of three the build decides
                     assert row.expected is not None
                     assert row.expected.policy.ratio == pytest.approx(1, abs=0.01)
                 decision = decide(rule, _situation_of(row.kind))
                 assert decision.stratum == row
-                assert (decision.advice is AdviceReason.FOLLOW) == (row.gained.ratio > 1.02)
+                assert (decision.advice is AdviceReason.FOLLOW) == row.is_advised
                 advised.add(decision.advice)
     assert advised == {AdviceReason.FOLLOW, AdviceReason.NO_GAIN}
 
@@ -872,16 +877,18 @@ RULES = ("--rules", str(ROOT / "results/rules.json"))
 
 
 def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call: Call) -> None:
-    job = call_on()
-    code, out, _ = call("recommend", "resnet50", *RULES)
+    job = call_on(name="resnet101")  # of which no study speaks against the rule
+    code, out, _ = call("recommend", "resnet101", *RULES)
     assert code == 0
-    assert out.startswith("= KEEP  resnet50: keep TensorFlow's defaults; what the rules set is not shown to gain more ")
-    assert "the rule shows no gain of more than 2 % (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
-    assert "tftune search resnet50\n" in out
+    assert out.startswith(
+        "= KEEP  resnet101: keep TensorFlow's defaults; what the rules set is not shown to gain more "
+    )
+    assert "the rule shows no gain of more than 2 % (2 cores on the Eigen pool): 0.99 [0.98, 1.01]" in out
+    assert "tftune search resnet101\n" in out
     assert "TF_NUM" not in out
     assert "Apply" not in out
     job.ignored_variables.append("TF_NUM_INTRAOP_THREADS")
-    assert "though set in your environment: TF_NUM_INTRAOP_THREADS\n" in call("recommend", "resnet50", *RULES)[2]
+    assert "though set in your environment: TF_NUM_INTRAOP_THREADS\n" in call("recommend", "resnet101", *RULES)[2]
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "no-gain")
     assert document["advice"]["stratum"]["gained"]["ratio"] <= 1.02
@@ -1020,7 +1027,7 @@ def test_several_processes_are_refused_where_there_can_be_none(call_on: Call, ca
     assert "Several" not in call(*words)[1]
     assert "--instances is for the inference of one model on two cores or more" in call(*words, "--instances")[2]
     call_on(with_groups=True, **SIXTEEN)
-    error = call("recommend", "resnet50", *RULES, "--instances")[2]
+    error = call("recommend", "resnet50", "--rules", str(GOLDEN / "rules.json"), "--instances")[2]
     assert "has no rules about processes; create some: tftune search resnet50, and others" in error
 
 
@@ -1101,9 +1108,9 @@ def test_a_workload_whose_own_study_speaks_against_the_rule_keeps_the_default(ca
 
 def test_hints_of_a_search_leave_out_what_gains_nothing(call_on: Call) -> None:
     """What nobody has seen is worth a trial, as a search measures it; what was shown to gain nothing is not."""
-    features = call_on().features()
+    features = call_on(name="resnet101").features()
     message: list[str] = []
-    assert advise.RULES not in advise.hints(call_on(), features, notify=message.append)
+    assert advise.RULES not in advise.hints(call_on(name="resnet101"), features, notify=message.append)
     assert len(message) == 1
     assert message[0].startswith("the rules recommend the default: the rule shows no gain of more than")
 

@@ -85,7 +85,7 @@ def simulated_rules(
     return hypotheses(studies, LearnPlan(), params)
 
 
-PREDICTED_CORES = (4, 8, 16, 32, 64)
+PREDICTED_CORES = (8, 16, 32)
 """Machines of one socket that processes are predicted for."""
 
 
@@ -133,9 +133,7 @@ def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGai
     own = replace(means[best], se=math.hypot(means[best].se, fmean(sds[best])))
     gain = Ratio.of(own)
     call = Ratio.of(replace(own, mean=math.log(instances) - own.mean))
-    profiled = sorted({capture.machine.usable_cores for capture in captures})
-    cores = " and ".join(map(str, profiled))
-    basis = f"{plural(gain.n_workloads, 'workload')}, profiled on {cores} cores"
+    basis = plural(gain.n_workloads, "profile")
     return PredictedGain(
         kind=Stratum(shape=plural(machine.usable_cores, "core"), pool=EIGEN, onednn=True, quota=False),
         terms=best.to_dict(),
