@@ -78,7 +78,7 @@ def completed(request: SuiteRequest, framework: Framework, device: Device) -> Su
     if device.kind != devices.DEFAULT:
         given.append(f"--device {device.name}")
     if given:
-        hint = "leave one or the other out: a plan is of the CPU, and chooses shapes, modes, settings and times"
+        hint = "leave one or the other out: a plan chooses these, and is of the CPU"
         raise BadInputError(f"--plan with {', '.join(given)}", hint)
     if parse_duration(str(request.plan), option="--plan") < _SHORTEST_S:
         raise BadInputError(f"--plan {request.plan} is too short", "expected at least 1m, e.g. 15m")

@@ -75,6 +75,11 @@ class Plan:
 
     def planned(self, design: Sequence[Setting]) -> Plan:
         """Return the plan that measures these settings, each until it is known as well as the others."""
-        race = RacePlan(precise_se=_PLANNED_SE, ranks=False)
-        evaluation = replace(self.evaluation, race=race, n_together=_PLANNED_TOGETHER, n_live=_PLANNED_LIVE)
+        usual = self.evaluation
+        evaluation = replace(
+            usual,
+            race=RacePlan(precise_se=_PLANNED_SE, ranks=False),
+            n_together=max(usual.n_together, _PLANNED_TOGETHER),
+            n_live=max(usual.n_live, _PLANNED_LIVE) if usual.n_live else 0,
+        )
         return replace(self, evaluation=evaluation, design=design)
