@@ -13,8 +13,8 @@ from tuner.stats.equivalence import MARGIN
 from tuner.study.race import RacePlan
 from tuner.study.trials import Score
 
-# What the passes of a trial leave open (log) where nothing is searched for: with what processes differ by, the
-# standard error of a ratio is about 1.5 %, and its interval ±3 %.
+# What the passes of a trial may leave open (log) where nothing is searched for, if there is time: with what processes
+# differ by, the standard error of a ratio is about 1.5 %, and its interval ±3 %.
 _PLANNED_SE = 0.011
 _PLANNED_TOGETHER, _PLANNED_LIVE = 16, 8
 
