@@ -47,6 +47,7 @@ from tuner.job.request import (
     RecommendRequest,
     SearchRequest,
     SizeRequest,
+    SuiteRequest,
 )
 from tuner.job.sessions import SessionsResult
 from tuner.workload.spec import WorkloadSpec
@@ -392,8 +393,16 @@ def test_the_command_of_a_search_has_every_option_that_changes_it(call: Call, mo
         assert {name for name in names if getattr(of, name) == getattr(usual, name)} == kept
     plain = SearchRequest(workload=WorkloadSpec(words=("./served model",)), predict=True, max_p99_ms="7")
     assert plain.command == "tftune search './served model' --max-p99 7 --predict"
-    planned = SearchRequest(workload=WorkloadSpec(words=("ncf",)), planned=True, instances=True)
-    assert planned.command == "tftune suite --plan 15m --workloads ncf"  # a suite's
+    planned = SearchRequest(workload=WorkloadSpec(words=("ncf",)), planned="tftune suite --plan 20m", instances=True)
+    assert planned.command == "tftune suite --plan 20m"
+    asked_plan = SuiteRequest(
+        plan="20m", seed=3, pythons=("./a b/python",), framework="onnxruntime", trial_timeout="5m"
+    )
+    assert asked_plan.planned_command("./my model.py") == (
+        "tftune suite --framework onnxruntime --plan 20m --workloads './my model.py' --python './a b/python' --seed 3 "
+        "--trial-timeout 5m"
+    )
+    assert SuiteRequest(plan="15m").planned_command("ncf") == "tftune suite --plan 15m --workloads ncf"
     told: list[SearchRequest] = []
 
     def keep_request(request: SearchRequest, *_: object, **__: object) -> SessionsResult:

@@ -30,7 +30,7 @@ from tuner.model.capacity import CapacityScore, most_promising
 from tuner.model.queueing import Batching, Queue
 from tuner.report.load import load_card
 from tuner.result.document import describe_study
-from tuner.result.load import CurveResult, LoadResult, capacity_advice, carries_most, curve_results
+from tuner.result.load import CurveResult, LoadResult, capacity_advice, carries_most, curve_results, queue_of
 from tuner.result.study import RecommendedResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -200,6 +200,19 @@ def test_where_the_default_carries_nothing_what_carries_something_is_the_answer(
     advice = capacity_advice(none, NO_LIMITS)
     assert (advice.source, advice.limits) == ("tf-default", LimitStatus.BROKEN)
     assert advice.reason == "keep tf-default: no setting keeps to the limit at any rate"
+
+
+def test_the_errors_of_service_times_hold_together_where_the_default_carries_nothing() -> None:
+    """There they decide which of several settings is the answer."""
+    rounds = held()[0]
+
+    def errors(limit_s: float, level: float) -> list[float]:
+        curves = curve_results(CANDIDATES, rounds, limit_s=limit_s, margin=0.02, tunes=False, level=level)
+        return [curve.service_error for curve in curves]
+
+    scales = [queue_of(each, rounds).times.scale() for each in CANDIDATES]
+    assert errors(0.08, 0.975) == [each.half_width(0.95) for each in scales]
+    assert errors(0.001, 0.975) == [each.half_width(0.975) for each in scales]
 
 
 def test_what_may_not_keep_the_limit_is_no_answer_where_the_default_does_not(load: LoadResult) -> None:

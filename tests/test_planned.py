@@ -9,25 +9,29 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from tests.conftest import Call, setting
 from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, side_by_side
+from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job.request import SuiteRequest
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
-from tuner.report.frame import KINDS
+from tuner.report.frame import KINDS, slices
 from tuner.report.studycard import study_card
 from tuner.report.studylist import outcome
 from tuner.result.document import advice_of, describe_line, describe_study
+from tuner.space.deployment import Deployment
 from tuner.space.design import design
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.study.attributes import EndReason
-from tuner.study.plan import Plan
+from tuner.study.attributes import EndReason, Run
+from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
-from tuner.trial.outcome import Status
+from tuner.trial.outcome import Slice, Status
 from tuner.workload.workload import Workload
 
 RATE = side_by_side(1.1)
@@ -167,6 +171,52 @@ def test_a_study_that_ran_out_of_time_goes_on_and_measures_nothing_twice(
     assert {*measured(record)} == {*plan.design}
 
 
+def test_only_the_first_two_settings_of_a_run_may_overrun_its_time(several: Space, eight: Machine) -> None:
+    """Starts take 20 s: with none of the time left, the default alone would say nothing."""
+    plan = Plan().planned(design(several, eight))
+    plan = replace(plan, evaluation=replace(plan.evaluation, n_parallel_starts=1))
+    launcher = noisy(rate=RATE, start_s=20.0)
+    record, _ = run(several, launcher, plan=plan, budget=Budget(time_s=50.0))
+    assert len(measured(record)) == 2
+    assert record.attributes().runs[-1].end is EndReason.TIME
+
+
+def test_what_is_interrupted_keeps_the_settings_that_had_a_pass(several: Space, eight: Machine, tmp_path: Path) -> None:
+    class Interrupted(ScriptedProcess):
+        n_slices = 0
+
+        def slice(self, duration_s: float) -> Slice:
+            Interrupted.n_slices += 1
+            if Interrupted.n_slices > first:
+                raise KeyboardInterrupt
+            return super().slice(duration_s)
+
+    class Interrupting(ScriptedLauncher):
+        def launch(self, setting: Setting, deployment: Deployment) -> ScriptedProcess:
+            del deployment
+            self.launched.append(setting)
+            self.live += 1
+            return Interrupted(self, setting)
+
+    settings = design(several, eight)
+    plan, first = Plan().planned(settings), 8 + 2 * 8 + 3  # 8 processes warm up and have a pass, then the next begins
+    launcher = Interrupting(rate=RATE, noise=0.02)
+    with pytest.raises(KeyboardInterrupt):
+        run(several, launcher, folder=tmp_path, plan=plan)
+    assert launcher.live == 0
+    record, log = run(several, noisy(rate=RATE), folder=tmp_path, plan=plan)
+    assert sorted(map(str, measured(record))) == sorted(map(str, settings))
+    assert len(settings) - len(log.trials) == 6  # those at the default's batch size
+    assert record.attributes().is_complete
+
+
+def test_a_plan_keeps_what_of_a_larger_machine_or_a_command_is_other() -> None:
+    usual = EvaluatorPlan()
+    assert Plan().planned([]).evaluation.n_live == 8
+    large = Plan(evaluation=replace(usual, n_together=32, n_live=0)).planned([]).evaluation
+    assert (large.n_together, large.n_live) == (32, 0)
+
+
 def test_settings_share_the_time_evenly(several: Space, eight: Machine) -> None:
     """Short of time, all are known less well, and not only the last."""
     plan = Plan().planned(design(several, eight))
@@ -206,7 +256,21 @@ def planned(several: Space, eight: Machine, tmp_path: Path) -> Record:
     """A study of a design, in a storage."""
     record, _ = run(several, noisy(rate=RATE), folder=tmp_path, plan=Plan().planned(design(several, eight)))
     record.put("planned", True)
+    record.put("command", SuiteRequest(plan="15m", seed=3).planned_command("resnet50"))
+    record.put("asked", {"words": ["./my.py"], "mode": "training", "params": ["n=2"]})
     return record
+
+
+def test_what_several_runs_took_is_added_up(planned: Record) -> None:
+    planned.add("runs", replace_run(planned, wall_s=60.0))
+    study = describe_study(planned)
+    assert study.planned is not None
+    assert study.wall_s == 60.0
+    assert study.planned.wall_s == pytest.approx(planned.attributes().runs[0].wall_s + 60.0)
+
+
+def replace_run(record: Record, **changes: float) -> Run:
+    return structs.replace(record.attributes().runs[-1], **changes)
 
 
 def test_its_card_proves_nothing(planned: Record) -> None:
@@ -216,14 +280,28 @@ def test_its_card_proves_nothing(planned: Record) -> None:
     assert (known.settings, known.complete) == (18, True)
     assert known.width is not None
     assert known.width < 0.06
-    assert known.ratio == max(trial.ratio or 0.0 for trial in study.history)
+    at_own = [trial for trial in study.history if trial.setting["batch_size"] == 8]
+    assert known.ratio == max(trial.ratio or 0.0 for trial in at_own)
+    assert known.best is not None
+    assert known.ratio is not None
+    # Each call is of 8 items, and as many run at once as there are processes.
+    assert known.call == pytest.approx(int(known.best["instances"]) / known.ratio)
+    assert known.wall_s == sum(run.wall_s for run in planned.attributes().runs) > 0
+    assert known.search == "tftune search ./my.py --mode training --param n=2"
     assert (study.recommended, study.finals, study.verdicts) == (None, None, None)
-    (answer,) = study_card(study, handle="last").answers
+    card = study_card(study, handle="last")
+    rows = dict(card.rows)
+    assert rows["Prove"] == known.search
+    assert f"a call takes {known.call:.2f}× as long" in str(rows["Best"])
+    (answer,) = card.answers
     assert (answer.mark, answer.word) == ("?", "NOT PROVEN")
     assert answer.text.startswith("resnet50: planned measurements: 18 settings, best estimate ")
     assert not answer.setting
     assert outcome(study, "").startswith("planned measurements: 18 settings")
-    with pytest.raises(BadInputError, match="has planned measurements, and recommends nothing; a search proves"):
+    proves = (
+        r"has planned measurements, and recommends nothing; a search proves a setting: tftune search ./my.py --mode"
+    )
+    with pytest.raises(BadInputError, match=proves):
         advice_of(study)
 
 
@@ -233,10 +311,10 @@ def test_it_is_planned_in_lists(planned: Record, call: Call, tmp_path: Path) -> 
     file = str(tmp_path / "t.db")
     assert "planned" in call("list", "--storage", file)[1]
     code, out, _ = call("show", "last", "--storage", file, "--details")
-    assert (code, "NOT PROVEN" in out, "no finals: it was planned" in out) == (0, True, True)
+    assert (code, "NOT PROVEN" in out, "the study was planned: it has no finals" in out) == (0, True, True)
     assert call("show", "last", "--storage", file, "--json")[0] == 0
     code, out, _ = call("report", "last", "--storage", file, "--format", "md")
-    assert (code, "tftune suite --plan 15m --workloads resnet50" in out) == (0, True)
+    assert (code, "tftune suite --plan 15m --workloads resnet50 --seed 3" in out) == (0, True)
     assert call("report", "last", "--storage", file, "--out", str(tmp_path / "page.html"))[0] == 0
     for command in ("emit", "check"):
         code, out, error = call(command, "last", "--storage", file)
@@ -260,3 +338,10 @@ def test_its_slices_are_an_open_surface(planned: Record, call: Call, tmp_path: P
     truth = math.log(RATE(best) / RATE(setting(inter_op=16, intra_op=16, batch_size=8)))
     assert level[8, 1, 1, 8] - level[1, 16, 16, 8] == pytest.approx(truth, abs=0.15)
     assert {*KINDS} == {"trials", "studies", "slices"}
+    of_trials = {*pd.read_csv(table, dtype=str, keep_default_na=False)["trial"]}
+    assert of_trials == {"", *(str(trial.number) for trial in trials)}  # whole numbers; the default's have none
+
+
+def test_where_no_slices_are_stored_there_is_a_line_and_no_table(planned: Record) -> None:
+    with pytest.raises(BadInputError, match="no slices of passes are stored"):
+        slices([(describe_study(planned), [])])

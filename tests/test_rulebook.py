@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -50,8 +51,10 @@ from tuner.rules.rule import AdviceReason, PredictedGain, Rule, RuleSet, counter
 from tuner.rules.situation import Situation
 from tuner.rules.strata import Ratio, SituationKind, Stratum
 from tuner.space.deployment import Deployment
+from tuner.space.setting import Setting
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import VerdictCode
+from tuner.study.record import Record
 from tuner.study.storage import all_records, open_storage
 from tuner.workload.feed import InputFacts
 from tuner.workload.workload import Workload
@@ -520,6 +523,26 @@ def test_a_planned_study_tells_without_finals(tmp_path: Path) -> None:
     assert [study.name for study in good] == ["made-0", "made-2"]
     assert _counts(out) == {"no finals": 1}
     assert all(len(study.surface.measured) > 5 for study in good)
+
+
+def test_a_plan_that_was_measured_in_part_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the default, one thread or all cores it does not tell what threads do."""
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1, cores=(8,))
+    [record] = all_records(storage)
+    record.put("finals", None)
+    record.put("planned", True)
+    subject = record.attributes().subject
+    default = Setting.of(subject.baselines[subject.default].setting)
+    threads = [{"inter_op": 1, "intra_op": n, "omp_num_threads": n} for n in (1, 8)]
+    ends = [default.with_values(**{k: v for k, v in each.items() if k in default.to_dict()}) for each in threads]
+    rows = [(each, 0.1 * i, 0.01, 1) for i, each in enumerate((default, *ends))]
+    for n, reasons in ((3, {}), (2, {"planned, and measured in part": 1})):
+        for known in itertools.combinations(rows, n):
+            monkeypatch.setattr(Record, "observations", lambda *_, known=known, **__: list(known))
+            good, out = read(all_records(storage))
+            assert (len(good), _counts(out)) == (1 if n == 3 else 0, reasons)
+    monkeypatch.setattr(Record, "observations", lambda *_, **__: [])
+    assert read(all_records(storage))[0] == []
 
 
 def test_studies_whose_space_has_the_number_of_processes_need_one_among_them(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tuner.report.emit import CpuLimit
 from tuner.report.frame import trials as trial_table
 from tuner.result.document import advice_of, describe_line, describe_study
 from tuner.rules.evidence import processes_of, read
+from tuner.space.design import design
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.loop import choose_groups
@@ -99,6 +100,35 @@ def test_processes_under_a_quota_share_it_and_own_no_cores(cores: Machine, stock
     # A quota of all CPUs limits nothing: they are the container's own.
     own = resolved(replace(cores, cpu_quota=16.0), stock, resnet50)
     assert all(own.deployment(group).cpu_sets for group in own.groups)
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_the_share_of_a_quota_need_not_be_on_the_lattice(
+    machine: Machine, stock: Build, resnet50: Workload, is_planned: bool
+) -> None:
+    """Two processes under a quota of 6 of 24 cores have 3 threads each, which no domain has."""
+    cpus = [str(cpu) for cpu in range(24)]
+    many = replace(
+        machine,
+        online_cpus=24,
+        logical_cpus=24,
+        physical_cores=24,
+        threads_per_core=1,
+        sockets=1,
+        affinity="0-23",
+        numa_nodes={"0": "0-23"},
+        cores=cpus,
+        cpu_quota=6.0,
+    )
+    space = resolve(
+        read_space("threads", many), machine=many, build=stock, workload=resnet50, pins={}, with_groups=True
+    )
+    assert {each["instances"]: each["intra_op"] for each in space.groups} == {6: 1, 3: 2, 2: 3}
+    assert 3 not in {*space.domains["intra_op"], *(each["intra_op"] for each in space.baselines.values())}
+    plan = PLAN.planned(design(space, many)) if is_planned else PLAN
+    record, _ = run(space, noisy(rate=side_by_side(1.3)), budget=SHORT, plan=plan)
+    tried = {(each.setting["instances"], each.setting["intra_op"]): each.status for each in record.groups()}
+    assert tried == {(6, 1): Status.OK, (3, 2): Status.OK, (2, 3): Status.OK}
 
 
 def test_groups_do_not_change_what_the_study_is(several: Space, space: Space) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -24,24 +25,28 @@ from tests.command_line import tftune
 from tests.frameworks import subject
 from tests.processes import wait_until
 from tests.scripted import noisy, run
+from tuner.cli import suite as cli_suite
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import nested, suite
 from tuner.job import planned as planned_job
+from tuner.job.job import Job
 from tuner.job.parsed import parse_request
 from tuner.job.request import SuiteRequest
+from tuner.job.suite import FinishedCase
 from tuner.machine import confine
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import Machine, detect
 from tuner.machine.topology import Topology, read_topology
-from tuner.measure.budget import Budget
+from tuner.measure.budget import Budget, Countdown
 from tuner.report import studylist
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
 from tuner.result.study import PlannedResult
 from tuner.space.space import Space
+from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA
 from tuner.study.storage import open_storage
 from tuner.study.subject import workload_facts
@@ -360,7 +365,7 @@ def plan_of_two(planned: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     of_inference = planned_job.Part(mode="inference", shape=whole, sizes=(1.0, 0.5, 2.0))
     of_training = planned_job.Part(mode="training", shape=whole, sizes=(1.0,), most=1)
     monkeypatch.setattr(planned_job, "parts", lambda _: ([of_inference, of_training], ["no quotas"]))
-    monkeypatch.setattr(suite, "_export", lambda _: None)
+    monkeypatch.setattr(suite, "_export", lambda *_: None)
     return lambda **options: planned(**{"plan": "10m", "workloads": "mlp,lenet5"} | options)
 
 
@@ -370,7 +375,11 @@ def test_a_planned_study_asks_for_settings_and_no_search(plan_of_two: Any) -> No
     assert [case.batch_sizes for case in plan.cases] == [(64, 128, 256), (32, 64, 128), (128,)]
     assert plan.unavailable == ["no quotas"]
     request = suite.search_request(plan.cases[0], plan.request, 66.4)
-    assert (request.planned, request.instances, request.predict) == (True, True, False)
+    assert (request.planned, request.instances, request.predict) == (
+        "tftune suite --plan 10m --workloads mlp",
+        True,
+        False,
+    )
     assert (request.batch_size, request.space, request.time_budget) == ("64,128,256", "threads", "66s")
     assert parse_request(request, stores=False).planned
     assert not parse_request(suite.search_request(plan.cases[0], SuiteRequest()), stores=False).planned
@@ -424,9 +433,80 @@ def test_planned_studies_run_until_the_time_is_over(plan_of_two: Any, monkeypatc
     assert suite.run(too_late, on_start=lambda *_: None, on_end=lambda *_: None) == []
 
 
+def test_no_study_begins_if_writing_the_models_took_its_time(plan_of_two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(plan_of_two(), stop_after_s=planned_job.LEAST_S + 0.5)
+    monkeypatch.setattr(suite, "_export", lambda *_: time.sleep(0.6))
+    assert suite.run(plan, on_start=lambda *_: None, on_end=lambda *_: None) == []
+
+
+def test_models_are_written_as_long_as_there_is_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines_s: list[float] = []
+    waited: list[str] = []
+
+    def export(job: Job, **_: object) -> None:
+        deadlines_s.append(job.export_deadline_s)
+        raise ValueError("one that fails is left to its own study")
+
+    monkeypatch.setattr(Job, "export", export)
+    plan = planned(plan="10m", workloads="mlp,lenet5")
+    for total_s in (60.0, 1e9):
+        suite._export(plan, Countdown(total_s=total_s), waited.append)
+    assert [round(each) for each in deadlines_s] == [60, 60, 600, 600]
+    suite._export(plan, Countdown(total_s=0.0), waited.append)
+    assert len(deadlines_s) == 4
+
+
+def test_an_interruption_while_models_are_written_is_one(plan_of_two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suite, "_export", interrupt)
+    [case] = suite.run(plan_of_two(), on_start=lambda *_: None, on_end=lambda *_: None)
+    assert (case.number, case.interrupted, case.failure) == (0, True, "interrupted")
+
+
+def test_what_was_measured_before_an_interruption_is_told(
+    plan_of_two: Any, tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+    study, file = describe_study(record), tmp_path / "study.json"
+    file.write_bytes(msgspec.json.encode(study))
+    _scripted(monkeypatch, f"import sys; print(open({str(file)!r}).read()); sys.exit(130)")
+    [case] = suite.run(plan_of_two(), on_start=lambda *_: None, on_end=lambda *_: None)
+    assert (case.study, case.interrupted) == (study, True)
+
+
+def test_what_had_settings_before_it_failed_or_was_interrupted_has_them(
+    plan_of_two: Any, tmp_path: Path, space: Space
+) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, plan=Plan().planned(space.points[:3]), budget=Budget())
+    record.put("planned", True)
+    record.put("runs", [replace_end(each) for each in record.get("runs")])
+    plan = replace(plan_of_two(), begun={0: record, 1: record})
+    done = [
+        FinishedCase(number=0, wall_s=9.0, failure="no room"),
+        FinishedCase(number=1, wall_s=9.0, failure="interrupted", interrupted=True),
+        FinishedCase(number=2, wall_s=9.0, failure="no model"),
+    ]
+    cases = cli_suite._cases(plan, done, outcomes=True)
+    assert [each.state for each in cases] == ["failed", "begun", "failed"]
+    assert [each.planned and each.planned.settings for each in cases] == [3, 3, None]
+    assert [each.outcome for each in cases[::2]] == ["no room", "no model"]
+    assert cases[1].outcome.startswith("planned measurements: 3 settings")
+    assert cases[0].study == record.name
+
+
+def replace_end(run_: dict[str, Any]) -> dict[str, Any]:
+    """Return a run that did not come to its end."""
+    return run_ | {"ended": None, "ended_because": ""}
+
+
 def test_what_a_plan_got_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     best = {"instances": 2, "inter_op": 1, "intra_op": 1, "batch_size": 8}
-    known = PlannedResult(settings=21, complete=True, best=best, ratio=1.234, low=1.2, high=1.27, width=0.026)
+    known = PlannedResult(
+        settings=21, complete=True, best=best, ratio=1.234, low=1.2, high=1.27, call=1.62, width=0.026,
+        wall_s=132.0, search="tftune search resnet50",
+    )  # fmt: skip
     case = CaseResult(
         number=1,
         workload="resnet50",
@@ -444,14 +524,21 @@ def test_what_a_plan_got_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         planned=known,
     )
     begun, missing = structs.replace(case, state="begun"), structs.replace(case, planned=None, state="missing")
-    Console(width=200).print(studylist.planned_table([case, begun, missing]))
+    failed = structs.replace(missing, state="failed", outcome="no room", batch_sizes=(8,))
+    Console(width=200).print(studylist.planned_table([case, begun, missing, failed]))
     heads, first, *others = capsys.readouterr().out.splitlines()
-    assert " ".join(heads.split()) == "workload mode shape settings best estimate [95 %] known to minutes state"
+    expected = "workload mode shape settings best estimate [95 %] a call takes known to minutes state"
+    assert " ".join(heads.split()) == expected
     assert re.split(" {2,}", first.strip()) == [
         *("resnet50", "inference", "2 CPUs at 1, 8", "21", "1.23 [1.20, 1.27]"),
-        *("instances=2 inter_op=1 intra_op=1 batch_size=8", "±2.6 %", "1.1", "made"),
+        *("instances=2 inter_op=1 intra_op=1 batch_size=8", "1.62×", "±2.6 %", "2.2", "made"),
     ]
-    assert len(others) == 1
+    assert len(others) == 2
+    assert others[1].split() == [
+        *(["resnet50", "inference", "2", "CPUs", "0", "no", "room", "—", "—", "1.1", "failed"])
+    ]
+    Console(width=200).print(studylist.suite_table([case]))
+    assert "2 CPUs at 1, 8" in capsys.readouterr().out
     said = studylist.suite_summary([case, begun, missing], 132.0)
     assert said == "0 already done, 1 made now, 0 failed, 1 missing, 1 measured in part; 2 min 12 s"
 

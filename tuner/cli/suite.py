@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,12 +34,13 @@ EPILOG = examples(
     words={},
     workloads=other(
         "--workloads NAME[,NAME…]",
-        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones (default: all; of a plan a "
-        "varied dozen).",
+        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones (default: all; with --plan: "
+        "twelve varied ones).",
     ),
     plan=measuring(
         "--plan TIME",
-        "Measure planned settings in this time instead of searching: it chooses shapes, modes and settings.",
+        "Measure planned settings in this time instead of searching: it chooses shapes, modes and settings. The last "
+        "study may overrun it if its first two settings are slow.",
     ),
     modes=other("--modes MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
@@ -76,8 +78,10 @@ def suite(
     planned = suites.plan(request)
     done: list[FinishedCase] = []
     if not dry_run:
-        on_start, on_end = _progress(planned)
-        done = suites.run(planned, on_start=on_start, on_end=on_end)
+        on_start, on_end, notify = _progress(planned)
+        done = suites.run(planned, on_start=on_start, on_end=on_end, notify=notify)
+    if planned.is_planned and any(each.study is None for each in done):
+        planned = replace(planned, begun=suites.plan(request).stored)  # what they had measured until then
     cases = _cases(planned, done, outcomes=dry_run or json_ or planned.is_planned)
     if json_:
         show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
@@ -93,10 +97,12 @@ def suite(
         raise typer.Exit(FindingError.exit_code)
 
 
-def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:
-    """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
+def _progress(
+    planned: Suite,
+) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None], Callable[[str], None]]:
+    """Return callbacks that print on stderr: the running search, a line for each finished one, and any line."""
     from tuner.quantity import duration_text, plural
-    from tuner.report.studylist import outcome
+    from tuner.report.studylist import outcome, shape_text
 
     out = console(stderr=True)
     n = len(planned.cases)
@@ -107,7 +113,8 @@ def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[F
 
     def title(number: int) -> str:
         case = planned.cases[number]
-        return f"{number + 1}/{n}  {case.title}  {case.shape}  {case.build.title}"
+        shape = shape_text(str(case.shape), case.batch_sizes)
+        return f"{number + 1}/{n}  {case.title}  {shape}  {case.build.title}"
 
     def on_start(number: int, left_s: float) -> None:
         if out.is_terminal:
@@ -117,11 +124,14 @@ def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[F
     def on_end(done: FinishedCase, left_s: float) -> None:
         if out.is_terminal:
             out.file.write("\r\x1b[2K")
-        outcome_text = outcome(done.study, done.failure)
+        outcome_text = done.failure or outcome(done.study, "")
         times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
         out.print(f"{title(done.number)}  {outcome_text}  ({times})", soft_wrap=True, markup=False)
 
-    return on_start, on_end
+    def notify(line: str) -> None:
+        out.print(line, style="dim", soft_wrap=True, markup=False)
+
+    return on_start, on_end, notify
 
 
 def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
@@ -140,10 +150,13 @@ def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[
         elif ended is not None:
             study, failure = ended.study, ended.failure
             state = "missing" if ended.interrupted else "made" if study else "failed"
-            state = "begun" if study is not None and study.planned and not study.planned.complete else state
+            if study is None and number in planned.begun:
+                study = describe_study(planned.begun[number])
+            if study is not None and study.planned and not study.planned.complete and state != "failed":
+                state, failure = "begun", ""
         elif number in planned.begun:
             study, state = describe_study(planned.begun[number]), "begun"
-        known_s = study.wall_s if study is not None and study.planned else None
+        known_s = study.planned.wall_s if study is not None and study.planned else None
         cases.append(
             CaseResult(
                 number=number + 1,
@@ -156,7 +169,7 @@ def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[
                 runtime=case.build.title,
                 state=state,
                 study=None if study is None else study.study,
-                outcome="" if state == "missing" or not outcomes else outcome(study, failure),
+                outcome="" if state == "missing" or not outcomes else failure or outcome(study, ""),
                 wall_s=known_s if ended is None else round(ended.wall_s, 1),
                 batch_sizes=case.batch_sizes,
                 planned=None if study is None else study.planned,

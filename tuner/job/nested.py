@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import pickle
 import signal
@@ -19,13 +20,14 @@ from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND
 from tuner.result.study import StudyResult
 
+INTERRUPTED = "interrupted"
 _INTERRUPTED = 130
 _OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedSearch:
-    """How a search ended: its study, or why there is none."""
+    """How a search ended: its study, or why there is none; an interrupted one of planned settings has both."""
 
     study: StudyResult | None = None
     failure: str = ""
@@ -62,7 +64,11 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
         stderr_file.seek(0)
         lines = [line for line in stderr_file.read().splitlines() if line.strip()]
     if interrupted or child.returncode == _INTERRUPTED:
-        return EndedSearch(interrupted=True, failure="interrupted")
+        study = None
+        if request.planned:  # of a search, what has no finals is nothing yet
+            with contextlib.suppress(msgspec.MsgspecError):
+                study = msgspec.json.decode(out, type=StudyResult)
+        return EndedSearch(study=study, interrupted=True, failure=INTERRUPTED)
     if child.returncode != 0:
         reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
         if reason is None:

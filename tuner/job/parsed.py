@@ -134,7 +134,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         storage_url=_storage(request.storage) if stores else request.storage,
         with_groups=request.instances,
         predict=request.predict,
-        planned=request.planned,
+        planned=bool(request.planned),
     )
 
 

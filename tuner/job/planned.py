@@ -3,9 +3,10 @@
 The workloads vary fastest: all of them on the whole machine, then on each other shape, then a few in training, and on
 many cores last at other batch sizes. On few cores, where threads leave little to choose, these come with the first.
 
-A study has what its settings need to be known to about ±3 %, or its part of all the time if that is more. Each setting
-has one pass at least, and the rest of the time is shared (`tuner.study.loop`). Estimated, not measured, for 20 settings
-on two cores: five of threads and processes at the workload's own batch size, and four at others
+A study has 75 s, or its part of all the time if that is more. Each setting has one pass at least, and the rest of the
+time is shared until ratios are known to ±3 % (`tuner.study.loop`), which 75 s did not reach: 11 studies of two quiet
+virtual cores had one or two passes and ±7.5 to ±16.5 % in the median. Estimated, not measured, for 20 settings on two
+cores: five of threads and processes at the workload's own batch size, and four at others
     interpreter, machine, storage                              4 s
     fork server, the default and its twin                      7 s     the model is exported before
     four more starts with loading, of 1 to 3 s, two at once    4 s     other batch sizes need no start
@@ -78,7 +79,7 @@ def completed(request: SuiteRequest, framework: Framework, device: Device) -> Su
     if device.kind != devices.DEFAULT:
         given.append(f"--device {device.name}")
     if given:
-        hint = "leave one or the other out: a plan is of the CPU, and chooses shapes, modes, settings and times"
+        hint = "leave one or the other out: a plan chooses these, and is of the CPU"
         raise BadInputError(f"--plan with {', '.join(given)}", hint)
     if parse_duration(str(request.plan), option="--plan") < _SHORTEST_S:
         raise BadInputError(f"--plan {request.plan} is too short", "expected at least 1m, e.g. 15m")

@@ -48,8 +48,8 @@ class SearchRequest:
     instances: bool = True
     predict: bool | None = None
     """Whether a model of the machine says where to begin; None: where that costs little."""
-    planned: bool = False
-    """Whether a designed list of settings is measured, instead of a search and its finals."""
+    planned: str = ""
+    """The command of the suite whose designed settings are measured; empty for a search and its finals."""
     new: bool = False
     wait: bool = False
     launcher: str = "fork"
@@ -57,8 +57,8 @@ class SearchRequest:
     @property
     def command(self) -> str:
         """Return the command of the search, without what is as usual, where it is kept, and whether it waits."""
-        if self.planned:  # by a suite
-            return f"tftune suite --plan 15m --workloads {shlex.quote(' '.join(self.workload.words))}"
+        if self.planned:
+            return self.planned
         usual = SearchRequest(workload=self.workload)
         memory = self.max_memory
         typed = {
@@ -282,3 +282,15 @@ class SuiteRequest:
     seed: int = 0
     storage: str = DEFAULT_STORAGE
     trial_timeout: str = TRIAL_TIMEOUT
+
+    def planned_command(self, workload: str) -> str:
+        """Return the command of a plan for one of its workloads, without what is as usual, and where it is kept."""
+        options = {
+            "--plan": self.plan,
+            "--workloads": workload,
+            "--framework": None if self.framework == DEFAULT else self.framework,
+            "--python": tuple(self.pythons),
+            "--seed": self.seed or None,
+            "--trial-timeout": None if self.trial_timeout == TRIAL_TIMEOUT else self.trial_timeout,
+        }
+        return f"tftune suite {WorkloadSpec().with_options(options)}"

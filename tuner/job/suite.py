@@ -23,7 +23,7 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job import planned
 from tuner.job.job import prepare, timing_variables, trial_environment
-from tuner.job.nested import EndedSearch, run_search
+from tuner.job.nested import INTERRUPTED, EndedSearch, run_search
 from tuner.job.parsed import find_device, find_workload, interpreter, parse_request, space_file, words
 from tuner.job.request import KEEP, SearchRequest, SuiteRequest
 from tuner.job.servers import parallel_starts
@@ -47,6 +47,9 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 ALL = "all"
+_EXPORTS = 0.5  # of the time of a plan: models that take longer to write are left to their own studies
+_OF_A_CASE = (TunerError, OSError, subprocess.SubprocessError, ValueError)
+"""The failures that belong to a case: the next one may still run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,11 @@ class Suite:
     def is_planned(self) -> bool:
         """Return whether its settings are planned, and not searched for."""
         return self.request.plan is not None
+
+    @property
+    def stored(self) -> dict[int, Record]:
+        """Return all studies that the storage has, whole or in part, by the number of the case."""
+        return self.existing | self.begun
 
     @property
     def missing(self) -> list[int]:
@@ -274,11 +282,16 @@ def _same_quota(a: float | None, b: float | None) -> bool:
 
 
 def run(
-    suite: Suite, *, on_start: Callable[[int, float], None], on_end: Callable[[FinishedCase, float], None]
+    suite: Suite,
+    *,
+    on_start: Callable[[int, float], None],
+    on_end: Callable[[FinishedCase, float], None],
+    notify: Callable[[str], None] = lambda _: None,
 ) -> list[FinishedCase]:
     """Run what is missing, one after another; the callbacks are given about how long (s) all will yet take.
 
     A case that fails is kept as one; the others continue. Ends early where it is interrupted, or its time is over.
+    `notify` is called with a line before models are written, or another tftune is waited for.
     """
     countdown = Countdown(total_s=suite.stop_after_s)
     done: list[FinishedCase] = []
@@ -286,13 +299,17 @@ def run(
     def left_s(n_cases: int) -> float:
         return countdown.left_s() if suite.is_planned else n_cases * _typical_s(suite, done)
 
+    try:
+        if suite.is_planned and suite.missing:
+            _export(suite, countdown.part(_EXPORTS), notify)
+    except KeyboardInterrupt:
+        number, wall_s = suite.missing[0], countdown.elapsed_s()
+        return [FinishedCase(number=number, wall_s=wall_s, failure=INTERRUPTED, interrupted=True)]
     for number in suite.missing:
         left = len(suite.missing) - len(done)
         if suite.is_planned and countdown.is_short_of(planned.LEAST_S):
             break
         on_start(number, left_s(left))
-        if suite.is_planned and not done:
-            _export(suite)
         budget_s = planned.study_s(countdown.left_s(), left) if suite.is_planned else None
         result = _run(suite, number, budget_s)
         done.append(result)
@@ -302,19 +319,22 @@ def run(
     return done
 
 
-def _export(suite: Suite) -> None:
+def _export(suite: Suite, countdown: Countdown, notify: Callable[[str], None]) -> None:
     """Write the models of the inference that is missing, several at once: that needs cores, and no quiet.
 
-    One that fails is left to its own study, which says why.
+    One that fails, or is not written when the countdown ends, is left to its own study.
     """
     missing = [suite.cases[number] for number in suite.missing]
     by_model = {(each.workload.fingerprint, each.python): each for each in missing if each.workload.mode == INFERENCE}
 
     def write(case: Case) -> None:
-        with contextlib.suppress(TunerError, OSError):
-            prepare(parse_request(search_request(case, suite.request))).export()
+        with contextlib.suppress(*_OF_A_CASE):
+            job = prepare(parse_request(search_request(case, suite.request)))
+            left_s = countdown.left_s()
+            if left_s > 0:
+                replace(job, export_deadline_s=min(job.export_deadline_s, left_s)).export(notify=notify)
 
-    with machine_lock(wait=True), ThreadPoolExecutor(parallel_starts(detect())) as pool:
+    with machine_lock(wait=True, on_wait=notify), ThreadPoolExecutor(parallel_starts(detect())) as pool:
         list(pool.map(write, by_model.values()))
 
 
@@ -330,8 +350,7 @@ def _run(suite: Suite, number: int, budget_s: float | None) -> FinishedCase:
     try:
         with confined(case.shape) as enter:
             ended = run_search(search_request(case, suite.request, budget_s), enter=enter)
-    except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
-        # The failure belongs to this case; the next one may still run.
+    except _OF_A_CASE as error:
         ended = EndedSearch(failure=str(error))
     return FinishedCase(
         number=number,
@@ -362,4 +381,5 @@ def search_request(case: Case, request: SuiteRequest, budget_s: float | None = N
         return search
     sizes = ",".join(map(str, case.batch_sizes))
     budget = None if budget_s is None else f"{budget_s:.0f}s"
-    return replace(search, planned=True, instances=True, batch_size=sizes, time_budget=budget)
+    command = request.planned_command(case.spec.words[0])
+    return replace(search, planned=command, instances=True, batch_size=sizes, time_budget=budget)

@@ -65,7 +65,8 @@ def studies(results: Iterable[StudyResult]) -> pd.DataFrame:
 def slices(measured: Iterable[tuple[StudyResult, Sequence[Trial]]]) -> pd.DataFrame:
     """Return every slice of the trials, and of the default beside them: an open surface that others can replay.
 
-    Slices of one pass of a study ran in turns. Those without a trial are the default's.
+    Slices of one pass of a study ran in turns. Those without a trial are the default's. Raises BadInputError where
+    there are none, as in studies of pairs.
     """
     import pandas as pd
 
@@ -87,7 +88,9 @@ def slices(measured: Iterable[tuple[StudyResult, Sequence[Trial]]]) -> pd.DataFr
                 common | of_turn | {"slice": number} | _figures(each, turn.setting)
                 for number, each in enumerate(turn.slices)
             ]
-    return pd.DataFrame(rows)
+    if not rows:
+        raise BadInputError("no slices of passes are stored of these studies", "`--what trials` has their trials")
+    return pd.DataFrame(rows).astype({"trial": "Int64", "memory_bytes": "Int64"})  # whole numbers, or none
 
 
 def _figures(each: Slice, setting: Setting) -> dict[str, float]:

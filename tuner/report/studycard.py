@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -128,12 +127,13 @@ def _planned_card(study: StudyResult, planned: PlannedResult, of_study: str) -> 
     """Return the card of planned measurements, of which none is a verdict."""
     text = f"{study.workload.name}: {planned_text(planned)}"
     best = setting_text(planned.best or {}, fixed_knobs(study))
+    call = "" if planned.call is None else f"a call takes {planned.call:.2f}× as long; "
     rows = [
-        *([("Best", f"{best}; the largest of many estimates is mostly too large")] if best else []),
+        *([("Best", f"{best}; {call}the largest of many estimates is mostly too large")] if best else []),
         ("Valid", f"{where(study)}; measure again elsewhere"),
         *input_rows(study.workload.fed),
         ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
-        ("Prove", f"tftune search {shlex.quote(study.workload.name)} --mode {study.workload.mode}"),
+        ("Prove", planned.search),
         ("More", f"tftune report {of_study} --open"),
         *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]

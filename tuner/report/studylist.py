@@ -92,24 +92,54 @@ def outcome(study: StudyResult | None, failure: str) -> str:
 def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
     """Return the searches of a suite, those that are known and those that are to be run."""
     rows = (
-        (str(case.number), case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
+        (
+            str(case.number),
+            case.workload,
+            case.mode,
+            shape_text(case.shape, case.batch_sizes),
+            case.runtime,
+            case.state,
+            case.outcome,
+        )
         for case in cases
     )
     return table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome", rows=rows)
 
 
+def shape_text(shape: str, batch_sizes: Sequence[int]) -> str:
+    """Return the shape of a case, with its batch sizes where it has several."""
+    return f"{shape} at {', '.join(map(str, batch_sizes))}" if len(batch_sizes) > 1 else shape
+
+
 def planned_table(cases: Sequence[CaseResult]) -> RenderableType:
-    """Return what the studies of a plan came to, of those that were begun: nothing of it is proven."""
-    rendered = table("workload", "mode", "shape", ">settings", "best estimate [95 %]", ">known to", ">minutes", "state")
+    """Return what the studies of a plan came to, of those that were begun, and why others failed.
+
+    Nothing of it is proven.
+    """
+    heads = "workload", "mode", "shape", ">settings", "best estimate [95 %]", ">a call takes", ">known to", ">minutes"
+    rendered = table(*heads, "state")
     for case in cases:
-        known = case.planned
-        if known is not None:
-            width = "—" if known.width is None else f"±{percent(known.width)}"
-            minutes = "—" if case.wall_s is None else f"{case.wall_s / 60:.1f}"
-            sizes = f" at {', '.join(map(str, case.batch_sizes))}" if len(case.batch_sizes) > 1 else ""
+        known, is_failed = case.planned, case.state == "failed"
+        if known is None and not is_failed:
+            continue
+        best = call = width = "—"
+        if known is not None and known.ratio is not None:
             best = f"{ratio_text(known.ratio, known.low, known.high)}  {setting_text(known.best or {})}"
-            cells = (case.workload, case.mode, f"{case.shape}{sizes}", str(known.settings), best, width, minutes)
-            rendered.add_row(*cells, case.state)
+            call = "—" if known.call is None else f"{known.call:.2f}×"
+        if known is not None and known.width is not None:
+            width = f"±{percent(known.width)}"
+        wall_s = case.wall_s if known is None else known.wall_s
+        rendered.add_row(
+            case.workload,
+            case.mode,
+            shape_text(case.shape, case.batch_sizes),
+            "0" if known is None else str(known.settings),
+            case.outcome if is_failed else best,
+            call,
+            width,
+            "—" if wall_s is None else f"{wall_s / 60:.1f}",
+            case.state,
+        )
     return rendered
 
 

@@ -52,7 +52,8 @@ def verdicts(study: StudyResult) -> RenderableType:
     if study.objective is Objective.CAPACITY and study.recommended is not None:
         return Text(f"under load: tftune load {study.study} --stored --details")
     if final is None or study.verdicts is None:
-        return Text("no finals yet" if study.planned is None else "no finals: it was planned", style="yellow")
+        text = "no finals yet" if study.planned is None else "the study was planned: it has no finals"
+        return Text(text, style="yellow")
     notes = []
     best = study.incumbent
     # Where the default is the best of the search, the best of the others stands against it.

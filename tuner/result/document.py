@@ -43,7 +43,7 @@ from tuner.result.study import (
     applied,
 )
 from tuner.result.wording import cores_text
-from tuner.space.groups import INSTANCES
+from tuner.space.groups import INSTANCES, in_flight
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
@@ -116,7 +116,7 @@ def describe_study(record: Record) -> StudyResult:
         limits=stored.limits,
         finals=None if answer is None else answer.finals,
         ended_because=None if last is None else last.ended_because,
-        planned=_planned(history, is_complete=stored.is_complete) if stored.planned else None,
+        planned=_planned(history, stored) if stored.planned else None,
         search_timed_share=None if last is None else last.search_timed_share,
         wall_s=None if last is None else last.wall_s,
         measured_s=None if last is None else last.measured_s,
@@ -201,7 +201,7 @@ def no_groups(study: StudyResult) -> BadInputError:
 def no_finals(study: StudyResult) -> BadInputError:
     """Return the error for a study that recommends nothing yet, or never will."""
     if study.planned is not None:
-        hint = f"a search proves a setting: tftune search {shlex.quote(study.workload.name)}"
+        hint = f"a search proves a setting: {study.planned.search}"
         return BadInputError(f"study {study.study} has planned measurements, and recommends nothing", hint)
     return BadInputError(f"study {study.study} has no finals yet", "run its search again to continue it")
 
@@ -337,18 +337,26 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
     )
 
 
-def _planned(history: Sequence[TrialResult], *, is_complete: bool) -> PlannedResult:
+def _planned(history: Sequence[TrialResult], stored: Attributes) -> PlannedResult:
     """Return what planned measurements came to."""
+    default = Setting.of(stored.subject.baselines[stored.subject.default].setting)
     known = [each for each in history if each.ratio is not None]
     others = [each for each in known if each.low != each.high]  # the default's own ratio is 1 by definition
-    best = max(others, key=lambda each: each.ratio or 0.0, default=None)
+    at_own = [each for each in others if Setting.of(each.setting).batch_size == default.batch_size]
+    best = max(at_own, key=lambda each: each.ratio or 0.0, default=None)
+    longer = None
+    if best is not None and best.ratio:
+        longer = in_flight(Setting.of(best.setting)) / in_flight(default) / best.ratio
     ends = [(each.low, each.high) for each in others if each.low and each.high]
     return PlannedResult(
         settings=len(known),
-        complete=is_complete,
+        complete=stored.is_complete,
         best=None if best is None else best.setting,
+        call=longer,
+        wall_s=sum(run.wall_s for run in stored.runs),
+        search=f"tftune search {stored.spec.command_line}",
         width=float(np.median([math.log(high / low) / 2 for low, high in ends])) if ends else None,
-        **dict.fromkeys(("ratio", "low", "high")) if best is None else fields_of(PlannedResult, best),
+        **{name: getattr(best, name, None) for name in ("ratio", "low", "high")},
     )
 
 

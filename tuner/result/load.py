@@ -80,7 +80,10 @@ class CurveResult(Applied, frozen=True, kw_only=True):
     """Its capacity over the default's; null for the default, without a limit, and if either keeps to it at no rate."""
     peak_memory_bytes: int | None
     service_error: float
-    """Half the width of the 95 % interval of its service times (log)."""
+    """Half the width of the 95 % interval of its service times (log).
+
+    Where the default carries nothing, the intervals of all settings of a search hold together.
+    """
     model_ratio: float | None
     """How long the measured requests take by the model of the queue, over what they took; null if none kept up."""
 
@@ -167,16 +170,19 @@ def curve_results(
     """Return what complete rounds say of the candidates, the default first.
 
     With a limit (s), batches are those that carry most within it, if `tunes`; else they are as measured. Verdicts on
-    the default are by intervals at this `level`.
+    the default are by intervals at this `level`. Where the default carries nothing, so are the errors of service times,
+    as these decide then which setting surely keeps to the limit. That leaves out what the model of the queue is off by.
     """
     measured = [queue_of(candidate, rounds) for candidate in candidates]
     queues = [queue.tuned(limit_s) if limit_s is not None and tunes else queue for queue in measured]
+    is_alone = limit_s is not None and not queues[0].capacity(limit_s)
     results = []
     for candidate, queue, as_measured in zip(candidates, queues, measured, strict=True):
         capacity = None if limit_s is None else _capacity(queue.capacity_estimate(limit_s))
         ratio = None if limit_s is None or queue is queues[0] else _log_ratio(queues[0], queue, limit_s)
         against = None if ratio is None else VerdictResult.of(verdict_on(ratio, level=level, margin=margin))
-        results.append(_curve_result(candidate, queue, as_measured, rounds, capacity, against))
+        error = queue.times.scale().half_width(level if is_alone else 0.95)
+        results.append(_curve_result(candidate, queue, as_measured, rounds, capacity, against, error))
     return tuple(results)
 
 
@@ -199,6 +205,7 @@ def _curve_result(
     rounds: Sequence[LoadRound],
     capacity: CapacityResult | None,
     against_default: VerdictResult | None,
+    service_error: float,
 ) -> CurveResult:
     served = [each for round_ in rounds for each in round_.served[candidate.name]]
     ratios = [math.log(measured.replayed_ratio(each)) for each in served if each.keeps_up and each.responses_s]
@@ -219,7 +226,7 @@ def _curve_result(
         capacity=capacity,
         against_default=against_default,
         peak_memory_bytes=max(peaks, default=None),
-        service_error=queue.times.scale().half_width(),
+        service_error=service_error,
         model_ratio=math.exp(float(np.mean(ratios))) if ratios else None,
     )
 
@@ -287,6 +294,7 @@ def carries_most(load: LoadResult, limits: Limits) -> CurveResult:
     """Return the setting that carries most of those that were shown to carry more than the default; else the default.
 
     Where the default keeps to the limit at no rate, or takes too much memory, any that surely keeps to it carries more.
+    How much it then carries beside other settings is by their estimates alone.
     """
     limit_ms = math.inf if load.limit_ms is None else load.limit_ms
     sure = [each for each in _rivals(load, limits) if _is_better(each) or each.surely_keeps(limit_ms)]
@@ -325,7 +333,7 @@ def capacity_advice(load: LoadResult, limits: Limits) -> RecommendedResult:
             none = f"that keeps to the limit on memory {none}"
         reason = f"keep {default.name}: no setting {none}"
         rival = max(_rivals(load, limits), key=_rate, default=None)
-        if rival is not None:  # and is not sure to keep to the limit, or it were the best
+        if rival is not None:  # and is not sure to keep to the limit; otherwise it would be the best
             reason = f"keep {default.name}: {rival.name} is not sure to keep to the limit on p99: {rival.unloaded_text}"
             status = LimitStatus.BROKEN if is_too_large else LimitStatus.UNKNOWN
     gain = None

@@ -319,9 +319,11 @@ class ShrinkageResult(Struct, frozen=True, kw_only=True):
 class PlannedResult(Struct, frozen=True, kw_only=True):
     """What planned measurements came to: of how many `settings`, and the `best` of them beside the default.
 
-    It is `complete` if all that was planned is measured. `ratio` is to the default, with its 95 % interval, and proves
-    nothing: the largest of many estimates is mostly too large. `width` is half the width of the median setting's
-    interval (0.03 is ±3 %). What is not known is null.
+    It is `complete` if all that was planned is measured. The best is one at the default's batch size. `ratio` is to the
+    default, with its 95 % interval, and proves nothing: the largest of many estimates is mostly too large. A call then
+    takes `call` times as long as the default's, by Little's law. `width` is half the width of the median setting's
+    interval (0.03 is ±3 %). All runs took `wall_s` (s), and the command `search` proves a setting. What is not known is
+    null.
     """
 
     settings: int
@@ -330,7 +332,10 @@ class PlannedResult(Struct, frozen=True, kw_only=True):
     ratio: float | None
     low: float | None
     high: float | None
+    call: float | None
     width: float | None
+    wall_s: float
+    search: str
 
 
 class AnswerResult(Struct, frozen=True, kw_only=True):

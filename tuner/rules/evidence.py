@@ -41,9 +41,6 @@ COMPACT_BASELINE = next(each.name for each in FRAMEWORK.baselines if COMPACT in 
 _NOISE_DF = 8.0  # weight (degrees of freedom) of the study's noise in the variance of a contender's rounds
 _MIN_SE = 0.002  # no setting is known better than to 0.2 %
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
-PLANNED = "planned"
-"""The attribute of a study whose trials are contrasts by a plan: it tells of them without finals."""
-
 
 _DAMAGED = (BadInputError, KeyError, TypeError, ValueError, AttributeError)
 
@@ -177,6 +174,8 @@ def read(
         attributes = record.attributes()
         try:
             reason = exclusion_reason(attributes) or _exclusion_reason(attributes, device, simulated=simulated)
+            if reason is None and attributes.finals is None and not _has_contrasts(record, attributes.subject):
+                reason = "planned, and measured in part"
             if reason is None:
                 candidates.append(_candidate(record, attributes))
                 continue
@@ -253,7 +252,7 @@ def _workload_key(subject: Subject) -> str:
 
 def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
-    if stored.finals is None and not stored.get(PLANNED, bool):
+    if stored.finals is None and not stored.planned:
         return "no finals"
     if (stored.origin == MEASURED) == simulated:
         return f"{stored.origin}, not {'simulated' if simulated else MEASURED}"
@@ -280,6 +279,15 @@ def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> st
     if not features.heavy_operators:
         return "its workload's graph has no heavy operator"
     return None
+
+
+def _has_contrasts(record: Record, subject: Subject) -> bool:
+    """Return whether the default, and one thread and all cores in an operator, were measured, as plans begin with."""
+    default = Setting.of(subject.baselines[subject.default].setting)
+    ends = (FRAMEWORK.catalogue.threads_on(n).items() for n in (1, subject.machine.usable_cores))
+    values = ({name: value for name, value in end if name in default.to_dict()} for end in ends)
+    needed = {default, *(default.with_values(**each) for each in values)}
+    return needed <= {setting for setting, *_ in record.observations(0.0)}
 
 
 def _searched(subject: Subject, knob: str) -> bool:

@@ -188,11 +188,14 @@ class Space:
         return self.catalogue.additive(self.choices())
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
-        """Return every value that a knob takes on the lattice or in a baseline, in order."""
+        """Return every value that a knob takes on the lattice, in a baseline or in a group, in order.
+
+        A group's threads are its share of the cores, which the lattice need not have: 3 of 6 under a quota.
+        """
         return {
             name: tuple(
                 sorted(
-                    set(domain) | {setting[name] for setting in self.baselines.values()},
+                    {*domain, *(setting[name] for setting in (*self.baselines.values(), *self.groups))},
                     key=lambda value: (isinstance(value, str), value),
                 )
             )

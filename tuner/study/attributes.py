@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from msgspec import Struct, convert
 
@@ -146,7 +146,15 @@ class _Attribute(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._key = self._key or name
 
-    def __get__(self, stored: Attributes, owner: type) -> T:
+    @overload
+    def __get__(self, stored: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, stored: Attributes, owner: type) -> T: ...
+
+    def __get__(self, stored: Attributes | None, owner: type) -> T | Self:
+        if stored is None:  # of the class
+            return self
         value = stored.parsed(self._key, self._read)
         return self._default() if value is None else value
 
@@ -292,6 +300,8 @@ class Attributes:
     @property
     def why_no_same_latency(self) -> str | None:
         """Return why the last run that asked held no such finals, None where it did, or gave other answers."""
+        if "no_same_latency" not in self.raw:  # earlier studies kept the words alone
+            return self.get("why_no_same_latency", str)
         return self._beside("no_same_latency", lambda data: str(data["why"]))
 
     def _beside(self, key: str, parse: Callable[[Any], T]) -> T | None:

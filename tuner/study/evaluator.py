@@ -136,13 +136,18 @@ class Evaluator:
             while any(runner.trial is not None for runner in running.values()):
                 live = {_REFERENCE: self._reference(), **{key: runner.live for key, runner in running.items()}}
                 ask_s = whole_steps(self.processes.stretch * self._plan.slice_s)
-                done = passes.run(
-                    live,
-                    ask_s,
-                    once=long_ones(live, ask_s),
-                    one_at_a_time=self.processes.are_alone,
-                    first=[key for key, runner in running.items() if runner.trial is not None and not runner.passes],
-                )
+                new = [key for key, runner in running.items() if runner.trial is not None and not runner.passes]
+                try:
+                    done = passes.run(
+                        live,
+                        ask_s,
+                        once=long_ones(live, ask_s),
+                        one_at_a_time=self.processes.are_alone,
+                        first=new,
+                    )
+                except KeyboardInterrupt:
+                    yield from self._known(running)
+                    raise
                 if _REFERENCE in done.failures:
                     n_lost += 1
                     self._lose_reference(done.failures[_REFERENCE], running, is_last=n_lost > 1)
@@ -388,6 +393,16 @@ class Evaluator:
         )
         over = self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN
         return replace(done, over_limit=over)
+
+    def _known(self, running: Mapping[str, Runner]) -> Iterator[Trial]:
+        """Yield the trials under way that have passes enough, where what is interrupted is kept.
+
+        In a race such a trial would stand beside others that are known better.
+        """
+        for runner in running.values():
+            is_enough = runner.trial is not None and runner.n_passes >= self.processes.min_passes
+            if is_enough and not self._plan.race.ranks:
+                yield self._finished(runner)
 
     def _put_back(self, runner: Runner) -> None:
         """Keep a process that has left the passes, for other batch sizes."""

@@ -38,6 +38,7 @@ from tuner.trial.outcome import Status, way_out
 _RUN_IT = "run the workload without tftune, with what this setting sets, to see why"
 _GROUP_COST = 2.0  # times what the others of a batch cost, with a setting of several processes among them
 _LONGEST_STEP_S = 3.0  # of a planned setting at a larger batch size, as expected: others have the time of several
+_FIRST_PLANNED = 2  # settings that a run measures even where they overrun its time
 _WARM_UP_S = 1.0  # of a process, about, until it is timed at another batch size
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
@@ -364,15 +365,17 @@ class Search:
     def _next_planned(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the settings of the design that come next, none if there are no more, or there is no time.
 
-        As many as memory has room for, each with a process of its own. Those at the default's batch size may overrun
-        the time a little, as the default alone says nothing.
+        As many as memory has room for, each with a process of its own. The first two of a run may overrun the time a
+        little, as the default alone says nothing.
         """
         left, processes = self._unmeasured(), self._evaluator.processes
         first_of = {processes.key(each): each for each in reversed(left)}
         chosen = [each for each in left if first_of[processes.key(each)] == each][: self._evaluator.n_together()]
-        is_at_own = bool(left) and left[0].batch_size == self._space.reference.batch_size
-        is_too_much = self._time.is_overrun_by if is_at_own else self._time.is_short_of
-        while chosen and is_too_much(sum(map(self._least_s, chosen))):
+        while chosen:
+            may_overrun = not self._done and len(chosen) <= _FIRST_PLANNED
+            is_too_much = self._time.is_overrun_by if may_overrun else self._time.is_short_of
+            if not is_too_much(sum(map(self._least_s, chosen))):
+                break
             chosen.pop()
         if not chosen:
             self._end = (EndReason.TIME, "the time is used up") if left else (EndReason.SPACE, "all that was planned")

@@ -13,8 +13,8 @@ from tuner.stats.equivalence import MARGIN
 from tuner.study.race import RacePlan
 from tuner.study.trials import Score
 
-# What the passes of a trial leave open (log) where nothing is searched for: with what processes differ by, the
-# standard error of a ratio is about 1.5 %, and its interval ±3 %.
+# What the passes of a trial may leave open (log) where nothing is searched for, if there is time: with what processes
+# differ by, the standard error of a ratio is about 1.5 %, and its interval ±3 %.
 _PLANNED_SE = 0.011
 _PLANNED_TOGETHER, _PLANNED_LIVE = 16, 8
 
@@ -75,6 +75,11 @@ class Plan:
 
     def planned(self, design: Sequence[Setting]) -> Plan:
         """Return the plan that measures these settings, each until it is known as well as the others."""
-        race = RacePlan(precise_se=_PLANNED_SE, ranks=False)
-        evaluation = replace(self.evaluation, race=race, n_together=_PLANNED_TOGETHER, n_live=_PLANNED_LIVE)
+        usual = self.evaluation
+        evaluation = replace(
+            usual,
+            race=RacePlan(precise_se=_PLANNED_SE, ranks=False),
+            n_together=max(usual.n_together, _PLANNED_TOGETHER),
+            n_live=max(usual.n_live, _PLANNED_LIVE) if usual.n_live else 0,
+        )
         return replace(self, evaluation=evaluation, design=design)
