@@ -137,7 +137,7 @@ def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
     gain = row.gained if row.expected is None else row.expected.over_default
     # A guide on threads is a name for several variables; how many processes there are is said in fewer words.
     guides = () if INSTANCES in rule.terms else (each for each in rule.evidence.equivalents if each.startswith("what "))
-    words = next(iter(guides), rule.recipe.words(row.kind.pool))
+    words = next(iter(guides), _words(rule.recipe, row.kind.pool))
     return Cell(
         known=Known.MEASURED,
         cores=_cores(row.kind),
@@ -154,7 +154,7 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
     for each in predicted:
         if _same(each.kind, kind):
             is_advised = each.recipe != Recipe() and _is_likely(each.gain)
-            words = each.recipe.words(kind.pool) if is_advised else ""
+            words = _words(each.recipe, kind.pool) if is_advised else ""
             yield Cell(
                 known=Known.PREDICTED,
                 cores=_cores(kind),
@@ -163,6 +163,11 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
                 call=each.call if is_advised else None,
                 basis=each.basis,
             )
+
+
+def _words(recipe: Recipe, pool: str) -> str:
+    """Return what a recipe sets; the column says already that it is of processes."""
+    return recipe.words(pool).removeprefix("processes ")
 
 
 def _is_likely(gain: Ratio) -> bool:

@@ -105,7 +105,8 @@ def _by_cores(rules: RuleSet) -> Iterator[str]:
     """Yield what to set by the number of cores, and how that is known."""
     title = title_by_cores(rules)
     yield from (f"{title[0].upper()}{title[1:]}:", "")
-    yield from _rows(words.core_titles(), words.core_rows(rules), n_words=len(words.core_titles()))
+    titles, rows = words.core_table(rules)
+    yield from _rows(titles, rows, n_words=len(titles))
 
 
 def _summary(rules: RuleSet) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from tuner.machine.host import Machine
 from tuner.quantity import percent, plural, ratio_text
 from tuner.report.layout import left_out_text, table
-from tuner.report.rulecores import BUILDS, IN_COLUMNS, by_cores, title_by_cores
+from tuner.report.rulecores import BUILDS, IN_COLUMNS, Known, by_cores, title_by_cores
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.proof import HeldOut
@@ -560,15 +560,14 @@ def _more_text(each: CounterExample, kind: Stratum) -> str:
     return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
 
 
-def core_titles() -> tuple[str, ...]:
-    """Return the header of the table of what to set by the number of cores."""
-    return ("cores", *(TITLES[name] for name in KEEP))
-
-
-def core_rows(rules: RuleSet) -> Iterator[tuple[str, ...]]:
-    """Yield its rows; each cell says how it is known."""
-    for cores, cells in by_cores(rules):
-        yield (cores, *("; ".join(map(str, cells[name])) for name in KEEP))
+def core_table(rules: RuleSet) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the titles and rows of what to set by the number of cores, without groups of which nothing is known."""
+    rows = dict(by_cores(rules))
+    groups = [
+        name for name in KEEP if any(each.known is not Known.UNKNOWN for row in rows.values() for each in row[name])
+    ]
+    titles = ("cores", *(TITLES[name] for name in groups))
+    return titles, [(cores, *("; ".join(map(str, row[name])) for name in groups)) for cores, row in rows.items()]
 
 
 SET_COLUMNS = ("set", "variable", "value")
@@ -628,7 +627,8 @@ def _measured(name: str, group: RuleList) -> str:
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
     """Return the summary for a terminal."""
     parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold"), ""]
-    parts += [table(*core_titles(), title=title_by_cores(rules), rows=core_rows(rules)), ""]
+    titles, rows = core_table(rules)
+    parts += [table(*titles, title=title_by_cores(rules), rows=rows), ""]
     groups = [rules.groups[name] for name in KEEP if name in rules.groups]
     here = dict.fromkeys(text for group in groups for text in group.coverage.outside_on(machine))
     if here:
