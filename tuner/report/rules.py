@@ -626,7 +626,7 @@ def _measured(name: str, group: RuleList) -> str:
 
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
     """Return the summary for a terminal."""
-    parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold"), ""]
+    parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold")]
     titles, rows = core_table(rules)
     parts += [table(*titles, title=title_by_cores(rules), rows=rows), ""]
     groups = [rules.groups[name] for name in KEEP if name in rules.groups]
