@@ -451,10 +451,11 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     rules = tuner.load_rules("shipped")
     assert rules.markdown() == call("rules", "--rules", "shipped", "--format", "md")[1]
     assert rules.html() == call("rules", "--rules", "shipped", "--format", "html")[1]
-    assert repr(rules) == "<Rules 1, from 213 studies>"
-    assert "more than 2 cores" in str(rules)
-    assert "more than 2 cores" in str(HTMLFormatter()(rules))
-    assert str(HTMLFormatter()(rules)).count("<table>") == 3  # cores, situations and sets
+    assert repr(rules) == "<Rules 2, from 237 studies>"
+    assert "more than 16 cores" in str(rules)
+    assert "more than 16 cores" in str(HTMLFormatter()(rules))
+    # Cores; situations and sets of threads, and of processes.
+    assert str(HTMLFormatter()(rules)).count("<table>") == 5
 
 
 @pytest.mark.tensorflow
