@@ -365,7 +365,7 @@ def plan_of_two(planned: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     of_inference = planned_job.Part(mode="inference", shape=whole, sizes=(1.0, 0.5, 2.0))
     of_training = planned_job.Part(mode="training", shape=whole, sizes=(1.0,), most=1)
     monkeypatch.setattr(planned_job, "parts", lambda _: ([of_inference, of_training], ["no quotas"]))
-    monkeypatch.setattr(suite, "_export", lambda *_: None)
+    monkeypatch.setattr(suite, "export_models", lambda *_: None)
     return lambda **options: planned(**{"plan": "10m", "workloads": "mlp,lenet5"} | options)
 
 
@@ -435,7 +435,7 @@ def test_planned_studies_run_until_the_time_is_over(plan_of_two: Any, monkeypatc
 
 def test_no_study_begins_if_writing_the_models_took_its_time(plan_of_two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(plan_of_two(), stop_after_s=planned_job.LEAST_S + 0.5)
-    monkeypatch.setattr(suite, "_export", lambda *_: time.sleep(0.6))
+    monkeypatch.setattr(suite, "export_models", lambda *_: time.sleep(0.6))
     assert suite.run(plan, on_start=lambda *_: None, on_end=lambda *_: None) == []
 
 
@@ -450,9 +450,9 @@ def test_models_are_written_as_long_as_there_is_time(planned: Any, monkeypatch: 
     monkeypatch.setattr(Job, "export", export)
     plan = planned(plan="10m", workloads="mlp,lenet5")
     for total_s in (60.0, 1e9):
-        suite._export(plan, Countdown(total_s=total_s), waited.append)
+        suite.export_models(plan, Countdown(total_s=total_s), waited.append)
     assert [round(each) for each in deadlines_s] == [60, 60, 600, 600]
-    suite._export(plan, Countdown(total_s=0.0), waited.append)
+    suite.export_models(plan, Countdown(total_s=0.0), waited.append)
     assert len(deadlines_s) == 4
 
 
@@ -460,7 +460,7 @@ def test_an_interruption_while_models_are_written_is_one(plan_of_two: Any, monke
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(suite, "_export", interrupt)
+    monkeypatch.setattr(suite, "export_models", interrupt)
     [case] = suite.run(plan_of_two(), on_start=lambda *_: None, on_end=lambda *_: None)
     assert (case.number, case.interrupted, case.failure) == (0, True, "interrupted")
 
@@ -488,7 +488,7 @@ def test_what_had_settings_before_it_failed_or_was_interrupted_has_them(
         FinishedCase(number=1, wall_s=9.0, failure="interrupted", interrupted=True),
         FinishedCase(number=2, wall_s=9.0, failure="no model"),
     ]
-    cases = cli_suite._cases(plan, done, outcomes=True)
+    cases = cli_suite.cases_of(plan, done, outcomes=True)
     assert [each.state for each in cases] == ["failed", "begun", "failed"]
     assert [each.planned and each.planned.settings for each in cases] == [3, 3, None]
     assert [each.outcome for each in cases[::2]] == ["no room", "no model"]
@@ -644,7 +644,7 @@ def test_a_plan_measures_goes_on_and_exports_what_it_got(tmp_path: Path) -> None
     n_before = _n_trials(tmp_path)
     again = tftune(*words, cwd=tmp_path)
     assert again.returncode == 0
-    assert "best estimate [95 %]" in again.stdout
+    assert "best estimate" in again.stdout
     n_after = _n_trials(tmp_path)
     assert all(n_after[study] >= n for study, n in n_before.items())
     assert sum(n_after.values()) > sum(n_before.values())

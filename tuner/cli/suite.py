@@ -82,7 +82,7 @@ def suite(
         done = suites.run(planned, on_start=on_start, on_end=on_end, notify=notify)
     if planned.is_planned and any(each.study is None for each in done):
         planned = replace(planned, begun=suites.plan(request).stored)  # what they had measured until then
-    cases = _cases(planned, done, outcomes=dry_run or json_ or planned.is_planned)
+    cases = cases_of(planned, done, outcomes=dry_run or json_ or planned.is_planned)
     if json_:
         show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
     else:
@@ -134,7 +134,7 @@ def _progress(
     return on_start, on_end, notify
 
 
-def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
+def cases_of(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
     """Return each search; what came out of the known ones, which takes time to read, where it is shown."""
     from tuner.report.studylist import outcome
     from tuner.result.document import describe_study

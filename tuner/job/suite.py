@@ -301,7 +301,7 @@ def run(
 
     try:
         if suite.is_planned and suite.missing:
-            _export(suite, countdown.part(_EXPORTS), notify)
+            export_models(suite, countdown.part(_EXPORTS), notify)
     except KeyboardInterrupt:
         number, wall_s = suite.missing[0], countdown.elapsed_s()
         return [FinishedCase(number=number, wall_s=wall_s, failure=INTERRUPTED, interrupted=True)]
@@ -319,7 +319,7 @@ def run(
     return done
 
 
-def _export(suite: Suite, countdown: Countdown, notify: Callable[[str], None]) -> None:
+def export_models(suite: Suite, countdown: Countdown, notify: Callable[[str], None]) -> None:
     """Write the models of the inference that is missing, several at once: that needs cores, and no quiet.
 
     One that fails, or is not written when the countdown ends, is left to its own study.

@@ -361,8 +361,8 @@ class Finals:
         return test
 
     def _answers(self) -> dict[str, dict[str, Value]]:
-        """Return the settings that the finals of this run are of, by their keys of the record."""
-        return {key: test.contenders[0].setting.to_dict() for key, test in self.tests.items()}
+        """Return the settings of the other answers of this run, by their keys of the record."""
+        return {key: test.contenders[0].setting.to_dict() for key, test in self.tests.items() if key != _SAME_LATENCY}
 
     def _rounds(self) -> Rounds:
         """Return what holds the rounds of this run."""
