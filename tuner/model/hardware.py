@@ -41,7 +41,7 @@ class Terms:
     take 0.6, 0.7 and 0.8 of the time with two threads take 0.17, 0.26 and 0.42 with 16: that is an η of 0.5 and more.
     Steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
     fork_s: float = 10e-6
-    """r where it was not measured (s): about what profiles show on two virtual AMD cores (12 to 14 µs) and on 16
+    """r where it was not measured (s): about what profiles show on two virtual AMD cores (4 to 14 µs) and on 16
     virtual Intel cores (8.5 µs). On two of the latter a thread wakes in 7.5 to 8.5 µs (`tuner.machine.waking`)."""
     wake_s: float = 35e-6
     """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
