@@ -32,7 +32,7 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.predictions import AGAIN, FOLDER, predictor
 from tests.benchmarks.quick import CORES16, ON_16, measured16
 from tuner.machine.host import Machine
-from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
+from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration, configuration_of
 from tuner.model.executor import Pools
 from tuner.model.hardware import TERMS, Hardware, hardware_of
 from tuner.model.prediction import T90, best_of, log_sd, rate_of, ratio_sd
@@ -69,11 +69,12 @@ def on_16_cores(folder: Path, profiles: str) -> Iterator[Figure]:
         own, capture = predictor(name, folder if (folder / f"{name}.capture.json.xz").exists() else FOLDER)
         hardware = hardware_of(machine, capture.bytes_s, is_here=False)
         rates = {each: rate_of(own, each, machine, hardware) for each in levels}
+        of_default = configuration_of(default, machine, has_teams=own.has_teams)
         for each, level in levels.items():
             if each != default:
                 kind = "several processes" if INSTANCES in each.to_dict() else "one process"
                 errors[kind].append(math.log(rates[each] / rates[default]) - (level - levels[default]))
-                scores.append(errors[kind][-1] / ratio_sd(own, each, default, machine))
+                scores.append(errors[kind][-1] / ratio_sd(own, each, of_default, machine))
         best = best_of(rates, default)
         losses.append((1 - math.exp(levels[best] - max(levels.values())), name))
     for kind, of_kind in errors.items():
@@ -107,8 +108,9 @@ def on_2_cores() -> Iterator[Figure]:
             default = max(settings, key=lambda each: (each["inter_op"], each["intra_op"]))
             at_default = logs[settings.index(default)]
             machine = measured[0].machine
+            of_default = configuration_of(default, machine, has_teams=own.has_teams)
             scores += [
-                float(log - at_default) / ratio_sd(own, each, default, machine)
+                float(log - at_default) / ratio_sd(own, each, of_default, machine)
                 for log, each in zip(logs, settings, strict=True)
                 if each != default
             ]

@@ -20,7 +20,7 @@ from tuner.job.capture import Capture, cached_captures, read_capture
 from tuner.job.predict import model_of
 from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
-from tuner.model.configuration import EXECUTOR
+from tuner.model.configuration import EXECUTOR, configuration_of
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.prediction import PredictedRatio, ratio_sd
 from tuner.model.predictor import Predictor
@@ -120,13 +120,14 @@ def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGai
         hardware = hardware_of(machine, capture.bytes_s, is_here=False)
         n, size = machine.usable_cores, {BATCH: capture.workload.batch_size}
         default = Setting.of({EXECUTOR.slots: n, EXECUTOR.threads: n} | size)
+        of_default = configuration_of(default, machine, has_teams=predictor.has_teams)
         ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=default)
         for recipe in recipes:
             instances = int(recipe.values(scale).get(INSTANCES, 1))
             several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances)}
             setting = Setting.of(several | size) if instances > 1 else default
             gains[recipe].append((capture.workload.name, float(ratio([setting])[0])))
-            sds[recipe].append(ratio_sd(predictor, setting, default, machine))
+            sds[recipe].append(ratio_sd(predictor, setting, of_default, machine) if instances > 1 else 0.0)
     means = {recipe: over_workloads(values) for recipe, values in gains.items()}
     best = max(recipes, key=lambda recipe: means[recipe].mean)
     instances = int(best.values(scale).get(INSTANCES, 1))

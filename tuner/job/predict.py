@@ -97,8 +97,8 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
 def _hardware(machine: Machine, capture: Capture, asked: _Asked) -> Hardware:
     """Return a machine that was not profiled as simulations see it.
 
-    A hop between threads is taken to be slower there as the wake of a thread is. What profiles show of hops is usually
-    about that wake (`fork_s` of `tuner.model.hardware`), and stands for it in those that do not have it.
+    A hop between threads is taken to be slower there as the wake of a thread is. A profile without its own wake counts
+    as one of the usual wake (`fork_s` of `tuner.model.hardware`).
     """
     there_s, here_s = asked.wake_s, capture.wake_s or TERMS.fork_s
     return hardware_of(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tuner.machine.host import Machine
-from tuner.model.configuration import EXECUTOR, MODELLED, configuration_of
+from tuner.model.configuration import EXECUTOR, MODELLED, Configuration, configuration_of
 from tuner.model.hardware import Hardware
 from tuner.model.predictor import Predictor, profiled
 from tuner.space.groups import INSTANCES
@@ -85,6 +85,7 @@ def predict(
     named = [] if settings else [*space.groups, *space.baselines.values()]
     recommended = [each for each in named if space.satisfies_pins(each)]
     chosen = distinct([*points, *recommended])
+    of_reference = configuration_of(space.reference, machine, has_teams=predictor.has_teams)
     rates = {
         setting: rate_of(predictor, setting, machine, hardware)
         for setting in distinct([*chosen, space.reference, *baselines.values()])
@@ -92,7 +93,9 @@ def predict(
     return Predicted(
         settings=tuple(chosen),
         rates=rates,
-        ratio_sds={each: ratio_sd(predictor, each, space.reference, machine) for each in rates},
+        ratio_sds={
+            each: 0.0 if each == space.reference else ratio_sd(predictor, each, of_reference, machine) for each in rates
+        },
         best=best_of({setting: rates[setting] for setting in chosen}, space.reference),
         reference=space.reference,
         baselines=baselines,
@@ -118,16 +121,14 @@ def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: 
     return predictor.items_per_s(configuration_of(setting, machine, has_teams=predictor.has_teams), hardware)
 
 
-def ratio_sd(predictor: Predictor, setting: Setting, reference: Setting, machine: Machine) -> float:
-    """Return the standard deviation (log) of the predicted ratio of a setting to a reference.
+def ratio_sd(predictor: Predictor, setting: Setting, reference: Configuration, machine: Machine) -> float:
+    """Return the standard deviation (log) of the predicted ratio of a setting to another one, the reference.
 
     Both have the errors in common that do not depend on how many threads an operator has.
     """
-    if setting == reference:
-        return 0.0
-    own, other = (configuration_of(each, machine, has_teams=predictor.has_teams) for each in (setting, reference))
-    processes = own.instances / other.instances
-    return log_sd(own.threads, other.threads, known=predictor.most_threads, processes=processes)
+    own = configuration_of(setting, machine, has_teams=predictor.has_teams)
+    processes = own.instances / reference.instances
+    return log_sd(own.threads, reference.threads, known=predictor.most_threads, processes=processes)
 
 
 def log_sd(threads: int, others: int, *, known: int, processes: float = 1.0) -> float:
