@@ -341,7 +341,7 @@ def write(planted: Sequence[PlantedStudy], storage: optuna.storages.BaseStorage)
 
 
 def _stored(planted: PlantedStudy, setting: Setting, mean: float, se: float) -> optuna.trial.FrozenTrial:
-    """Return a trial as a storage has it; of several processes, as that of a group."""
+    """Return a trial as a storage has it; if it is of several processes, as a group's trial."""
     known = [each.to_dict() for each, *_ in [*planted.trials, *planted.several]]
     values = {knob: sorted({each[knob] for each in known if knob in each}, key=str) for knob, _ in setting.items}
     return create_trial(

@@ -44,7 +44,7 @@ from tuner.measure.budget import Budget, Countdown
 from tuner.report import studylist
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
-from tuner.result.study import PlannedResult
+from tuner.result.study import PlannedResult, StudyResult
 from tuner.space.space import Space
 from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA
@@ -468,9 +468,7 @@ def test_an_interruption_while_models_are_written_is_one(plan_of_two: Any, monke
 def test_what_was_measured_before_an_interruption_is_told(
     plan_of_two: Any, tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
-    study, file = describe_study(record), tmp_path / "study.json"
-    file.write_bytes(msgspec.json.encode(study))
+    study, file = _published(space, tmp_path)
     _scripted(monkeypatch, f"import sys; print(open({str(file)!r}).read()); sys.exit(130)")
     [case] = suite.run(plan_of_two(), on_start=lambda *_: None, on_end=lambda *_: None)
     assert (case.study, case.interrupted) == (study, True)
@@ -546,6 +544,14 @@ def test_what_a_plan_got_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- runs, with children that stand in for searches -----------------------------------------------------------------
 
 
+def _published(space: Space, folder: Path) -> tuple[StudyResult, Path]:
+    """Return what is published of a short study, and the file that it is written to."""
+    record, _ = run(space, noisy(), folder=folder, budget=Budget(trials=5))
+    study, file = describe_study(record), folder / "study.json"
+    file.write_bytes(msgspec.json.encode(study))
+    return study, file
+
+
 def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let each search be a Python program instead: what is tested is what happens around it."""
     monkeypatch.setattr(nested, "_command", lambda: [sys.executable, "-c", code])
@@ -585,9 +591,7 @@ def test_nonsense_on_stdout_is_a_failure_of_that_search(planned: Any, monkeypatc
 def test_what_is_done_comes_back_as_a_study_and_with_a_time(
     planned: Any, tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
-    study, file = describe_study(record), tmp_path / "study.json"
-    file.write_bytes(msgspec.json.encode(study))
+    study, file = _published(space, tmp_path)
     _scripted(monkeypatch, f"print(open({str(file)!r}).read())")
     budgets_s: list[float] = []
     done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda _, s: budgets_s.append(s), on_end=lambda *_: None)

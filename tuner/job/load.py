@@ -150,7 +150,7 @@ def settings_of(study: StudyResult, chosen: Sequence[Contender]) -> list[tuple[s
 def largest_batch(study: StudyResult, batch_sizes: Collection[int]) -> int:
     """Return how many requests a batch has at most: the usual, or as many as were asked for in a search for capacity.
 
-    `batch_sizes` are those of the settings.
+    `batch_sizes` are the settings' own.
     """
     is_asked = study.batch_sizes or "batch_size" in (study.pins or {})
     if study.objective is Objective.CAPACITY and is_asked:

@@ -52,7 +52,7 @@ _LEAST_QUOTA = 1.0  # CPUs
 class Part:
     """One study of each workload: a mode on a shape of the machine, of the first `most` workloads only.
 
-    The batch sizes are `sizes` times the workload's own, those of the search space if there are none.
+    The batch sizes are `sizes` times the workload's own. Without `sizes` they are the search space's.
     """
 
     mode: str

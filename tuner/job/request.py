@@ -275,9 +275,9 @@ class SuiteRequest:
     device: str = "cpu"
     pythons: Sequence[str] = ()
     space: str | None = None
-    """None for that of the device."""
+    """None for the device's own."""
     time_budget: str | None = None
-    """None for that of a search."""
+    """None for the time of a search."""
     stop_after: str | None = None
     seed: int = 0
     storage: str = DEFAULT_STORAGE

@@ -62,7 +62,7 @@ class Case:
     python: Path
     build: Build
     batch_sizes: tuple[int, ...] = ()
-    """Those that were asked for; none for those of the search space."""
+    """Those that were asked for; none: the search space's."""
 
     @property
     def title(self) -> str:

@@ -18,12 +18,13 @@ from tuner.rules.rule import KEEP, PredictedGain, Rule, RuleList, RuleSet
 from tuner.rules.strata import Ratio, Stratum, StratumEvidence, is_gain
 from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
+from tuner.stats import Z95
 
 BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
 CLASSES = {"1–2": 2, "4–8": 8, "16": 31, "32+": math.inf}
 """Machines by their usable cores: what a class is called, and the most that it has."""
 _FEW = LearnPlan().min_workloads
-_Z95, _Z90 = 1.96, 1.28  # of the normal distribution: the ends of 95 %, and what nine tenths lie above
+_Z90 = 1.28  # standard deviations: nine tenths of the normal distribution lie above −1.28
 _USUAL = Stratum(shape=None, pool=EIGEN, onednn=True, quota=False)
 IN_COLUMNS = frozenset({OPENMP, ONEDNN, "cores"})
 """Features that the columns of tables show already."""
@@ -110,7 +111,7 @@ def _measured_kinds(group: RuleList) -> Iterator[Stratum]:
 
 
 def _cells(rules: RuleSet, name: str, build: Stratum) -> Iterator[tuple[int, Cell]]:
-    """Yield the cells of a group, each with its number of cores: those of the fewest first."""
+    """Yield the cells of a group, each with its number of cores, the fewest cores first."""
     group, predicted = rules.groups.get(name), rules.predicted.get(name, ())
     kinds = {each.shape: each for each in _kinds(rules, name) if build.covers(each) and each.shape is not None}
     for kind in sorted(kinds.values(), key=_n_cores):
@@ -177,7 +178,7 @@ def _is_likely(gain: Ratio) -> bool:
     """
     if gain.low is None or gain.high is None:
         return False
-    sd = math.log(gain.high / gain.low) / (2 * _Z95)
+    sd = math.log(gain.high / gain.low) / (2 * Z95)
     return is_gain(gain.ratio) and math.log(gain.ratio) > _Z90 * sd
 
 

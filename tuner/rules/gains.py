@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.strata import Count, Expected, Ratio, SituationKind, StratumClass, grouped, over_workloads
 from tuner.space.setting import Setting
+from tuner.stats import Z95
 
-_Z95 = 1.96  # standard deviations of a normal interval of 95 %
 _MARGIN = math.log(1.02)
 _BAD_LOSS = math.log(1 / 0.9)
 
@@ -125,8 +125,8 @@ def is_tied_with_best(study: StudyEvidence, setting: Setting, *, batch: bool = F
     best = study.best_found(batch=batch)
     mean, sd = study.surface.log_ratio(setting, best)
     if setting in study.surface.measured:
-        return mean <= max(_MARGIN, _Z95 * sd)
-    return mean + _Z95 * sd <= _MARGIN
+        return mean <= max(_MARGIN, Z95 * sd)
+    return mean + Z95 * sd <= _MARGIN
 
 
 def _over(pairs: Sequence[tuple[StudyEvidence, Setting]], name: str) -> list[tuple[str, float]]:
@@ -149,7 +149,7 @@ def _compared(studies: Sequence[StudyEvidence], *, batch: bool) -> NumberCompare
 
 def _detectable_loss(pairs: Sequence[tuple[StudyEvidence, Setting]], *, batch: bool) -> float | None:
     best = [(study, setting, study.best_found(batch=batch)) for study, setting in pairs]
-    needed = [_Z95 * study.surface.log_ratio(setting, other)[1] for study, setting, other in best if setting != other]
+    needed = [Z95 * study.surface.log_ratio(setting, other)[1] for study, setting, other in best if setting != other]
     return -math.expm1(-max(_MARGIN, median(needed))) if needed else None
 
 
@@ -160,15 +160,15 @@ def _counter_examples(
     counter_examples = []
     for (study, setting), (_, lost) in zip(pairs, losses, strict=True):
         mean, sd = study.surface.log_ratio(study.default, setting)
-        worse = mean < -_MARGIN and mean + _Z95 * sd < 0
+        worse = mean < -_MARGIN and mean + Z95 * sd < 0
         if worse or lost > _BAD_LOSS:
             counter_examples.append(
                 CounterExample(
                     study=study.name,
                     situation=study.kind,
                     over_default=math.exp(mean),
-                    low=math.exp(mean - _Z95 * sd),
-                    high=math.exp(mean + _Z95 * sd),
+                    low=math.exp(mean - Z95 * sd),
+                    high=math.exp(mean + Z95 * sd),
                     of_best=math.exp(-lost),
                 )
             )

@@ -9,12 +9,12 @@ from enum import StrEnum
 from scipy.special import ndtr
 
 from tuner.stats import MARGIN as MARGIN
+from tuner.stats import Z95
 from tuner.stats.estimate import Estimate
 
 _HOPELESSLY_WIDE = math.log(1.5)
 MIN_DF = 2.0
 """Of a decision: with one, the width of an interval depends on whether two numbers happen to agree."""
-_Z = 1.96
 
 
 class VerdictCode(StrEnum):
@@ -78,7 +78,7 @@ def verdict_probability(difference: float, se: float, *, margin: float = MARGIN)
     A normal approximation: |x| is beyond both the margin and 1.96 standard errors, or closer to 0 than the margin by so
     much.
     """
-    outer, inner = max(math.log1p(margin), _Z * se), math.log1p(margin) - _Z * se
+    outer, inner = max(math.log1p(margin), Z95 * se), math.log1p(margin) - Z95 * se
     claim = ndtr((-outer - difference) / se) + ndtr((difference - outer) / se)
     equal = ndtr((inner - difference) / se) - ndtr((-inner - difference) / se) if inner > 0 else 0.0
     return float(claim + equal)

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, stdtrit
 
+from tuner.stats import Z95
 from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate
 
 BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
-_Z = 1.96
 _DISAGREE = 0.05  # the error of saying that sessions disagree which do not
 
 
@@ -82,7 +82,7 @@ def pool(sessions: Sequence[Estimate]) -> Estimate:
 def _standard_errors(sessions: Sequence[Estimate]) -> Array:
     """Return s_i, shape (n,): two rounds that agree by chance do not make a precise session."""
     se, df = np.array([max(each.se, 1e-6) for each in sessions]), np.array([each.df for each in sessions])
-    return np.asarray(se * stdtrit(df, 0.975) / _Z)
+    return np.asarray(se * stdtrit(df, 0.975) / Z95)
 
 
 def _disagree(sessions: Sequence[Estimate], margin: float) -> bool:
