@@ -385,26 +385,33 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
         measure_overhead(replace(request, batches="8"), Told())
 
 
+def profiled_s(row: dict[str, Any]) -> float:
+    """Return the time of a step with the profiler, which costs a chain of small operators more than a large one."""
+    step_s: float = row["step_s"] * row["profiler_cost"]
+    return step_s
+
+
 @pytest.mark.tensorflow
 @pytest.mark.alone
 def test_overhead_that_is_known_is_seen(tmp_path: Path) -> None:
     """A chain of tiny products alone, a large one alone, and both: what the chain exposes is hidden as expected."""
     (tmp_path / "chain.py").write_text(CHAIN)
     words = ["overhead", "./chain.py", "--batch", "1,2,4", "--execution", "eager", "--json"]
-    ended = tftune(*words, cwd=tmp_path)  # one process, so that the three are measured within seconds
-    assert ended.returncode == 0, ended.stderr
-    rows = json.loads(ended.stdout)["rows"]
-    chain, product, both = rows
-    for row in rows:
+    runs = []
+    for _ in range(3):
+        ended = tftune(*words, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        runs.append(json.loads(ended.stdout)["rows"])
+    # Others only make a step slower, so the fastest of three is what the machine does alone.
+    tiny, large, both = (min(rows, key=profiled_s) for rows in zip(*runs, strict=True))
+    for row in (tiny, large, both):
         assert sum(row["parts"].values()) == pytest.approx(1.0)
         assert row["clock_error"] < 0.03, percent(row["clock_error"])
-    # Shares are of steps with the profiler, which costs a chain of small operators more than a large one.
-    chain_s, product_s = (row["step_s"] * row["profiler_cost"] for row in (chain, product))
-    exposed_s = chain["exposed_overhead"] * chain_s + product["exposed_overhead"] * product_s
-    expected = exposed_s / (chain_s + product_s)
+    exposed_s = sum(row["exposed_overhead"] * profiled_s(row) for row in (tiny, large))
+    expected = exposed_s / (profiled_s(tiny) + profiled_s(large))
     assert both["exposed_overhead"] == pytest.approx(expected, abs=0.05)
-    assert chain["exposed_overhead"] > 0.5 > 0.1 > product["exposed_overhead"]
-    assert chain["operators"] >= 200
+    assert tiny["exposed_overhead"] > 0.5 > 0.1 > large["exposed_overhead"]
+    assert tiny["operators"] >= 200
     job = prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(tmp_path / "chain.py"))), stores=False))
     assert known_overhead(job, known_overheads(job)) is None  # that was eager
 

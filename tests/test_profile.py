@@ -432,23 +432,28 @@ def test_a_quick_profile_has_one_thread_and_all_and_ends_where_it_would_take_too
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("forks_only")
 def test_a_session_runs_what_a_function_runs_and_a_product_reaches_the_roof(tmp_path: Path) -> None:
-    """The one in turns with the other, as the machine changes; and the best of both, which nothing disturbs."""
+    """Functions and sessions alternate, as the machine changes. Its speed may change by 40 % between product and roof.
+
+    So the medians over three processes are compared: each process measures its roof once.
+    """
     (tmp_path / "chain.py").write_text(CHAIN)
     spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
     job = prepare(parse_request(SearchRequest(workload=spec), stores=False))
     job.export()
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
-    ratios, rates = [], []
-    with closing(FreshLauncher(target=job.target()).launch(one, job.space.deployment(one))) as process:
-        process.ready()
-        for _ in range(5):
-            function_s = median(process.slice(0.3).step_s)
-            told = process.operators(3, 1024)
-            ratios.append(median(told["plain_s"]) / function_s)
-            product_s = max(node[7] for node in told["nodes"] if "MatMul" in node[1])
-            rates.append(2 * 1024 * 2048 * 2048 / product_s / told["roof"]["flops"])
+    ratios, product_flops, roof_flops = [], [], []
+    for _ in range(3):
+        with closing(FreshLauncher(target=job.target()).launch(one, job.space.deployment(one))) as process:
+            process.ready()
+            for _ in range(3):
+                function_s = median(process.slice(0.3).step_s)
+                told = process.operators(3, 1024)
+                ratios.append(median(told["plain_s"]) / function_s)
+                product_s = max(node[7] for node in told["nodes"] if "MatMul" in node[1])
+                product_flops.append(2 * 1024 * 2048 * 2048 / product_s)
+        roof_flops.append(told["roof"]["flops"])
     assert median(ratios) == pytest.approx(1, abs=0.25)
-    assert 0.5 < max(rates) < 1.3
+    assert 0.5 < median(product_flops) / median(roof_flops) < 1.3
 
 
 @pytest.mark.alone
