@@ -661,10 +661,23 @@ def test_words_alone_fail_no_run(first: str, later: str) -> None:
         ("rate: 950 lr=0.1", "rate: #"),
         ("rate: 950 ms", ""),
         ("rate: 950 ms/100 images", "ms/100 images"),
+        ("Modell  Zeit (Mikrosekunden)\n-----\nvgg   700\n\nrate: 950", "rate: # (Modell Zeit (Mikrosekunden))"),
+        ("10:31:02 started\nrate: 950", "rate: #"),
+        ("rate: 950\nall done", "rate: #"),
     ],
 )
 def test_the_words_around_a_number_without_a_unit_are_kept(output: str, around: str) -> None:
     assert read(RATE, output).around == around
+
+
+def test_a_heading_that_changes_is_a_note_and_fails_a_run_only_if_the_number_is_far_off() -> None:
+    table = "Modell   Zeit ({})\n------\nvgg   700\nrate: {}\n"
+    one = read(RATE, table.format("Sekunden", 950))
+    assert read(RATE, table.format("Sekunden", 9)).like(one).around == one.around
+    near = read(RATE, table.format("Minuten", 95)).like(one)
+    assert near.around != one.around
+    with pytest.raises(NoNumberError, match=r"9 stands in 'rate: # \(Modell Zeit \(Minuten\)\)', and 950 in"):
+        read(RATE, table.format("Minuten", 9)).like(one)
 
 
 TOOLS = [

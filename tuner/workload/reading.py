@@ -92,6 +92,8 @@ _OF_MANY = ("per", "for", "x", "×", "*", "·")  # a number behind them is part 
 _PLURAL = re.compile(rf"(?<={_LETTERS}{{3}})s\b")
 _PER_MANY = re.compile(rf" ?(?:/ ?|per |for )[0-9]+ ?(?!(?:{_TIME})\b){_LETTERS}{{2,}}")  # 950 ms/100 images
 _WORDS = 6  # on each side, that a unit may have
+_ABOVE = 4096  # characters in which the head of a table is looked for
+_HEADING = re.compile(r"[^\W\d_](?:.*[(\[|;\t]|.*\S  |.*:\s*\Z)")
 _FAR = 30.0  # times as much or as little: about half of the way to another unit, which is a thousand times as large
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
 _UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
@@ -127,7 +129,10 @@ class Reading:
     units_around: tuple[str, ...] = ()
     """Of numbers without a unit: those that the output names elsewhere."""
     around: str = ""
-    """The words beside most of the numbers, # in their place; of a known unit what it is of, as ms/100 images."""
+    """The words next to most of the numbers, # in their place, then the heading above them in brackets.
+
+    If the unit is known, it is what the unit is of, as ms/100 images.
+    """
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
@@ -454,7 +459,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         many = _PER_MANY.match(rest)
         around = f"{unit}{many[0]}" if many else ""
     else:
-        around = _around(lines[line_begin:begin], rest)
+        around = _around(lines[line_begin:begin], rest) + _heading(lines[max(0, begin - _ABOVE) : begin])
     return _Number(value=value, resolution=resolution, unit=unit, text=text + (own[0] if own else ""), around=around)
 
 
@@ -469,6 +474,16 @@ def _around(before: str, after: str) -> str:
         is_part = _POWER.search(word) or (behind and behind[-1] in _OF_MANY)
         behind.append(word if is_part else _DIGITS.sub("#", word))
     return _PLURAL.sub("", " ".join([*label, "#", *behind]))
+
+
+def _heading(before: str) -> str:
+    """Return the words of the last heading above a number, in brackets; "" if there is none.
+
+    It is a line without a figure that has columns or brackets, or ends with a colon: it may name the unit of figures.
+    """
+    above = before.split("\n")[len(before) >= _ABOVE : -1]  # the first line may be cut
+    words = next((line.split() for line in reversed(above) if _HEADING.search(line) and not _DIGITS.search(line)), [])
+    return f" ({' '.join(words[: 2 * _WORDS])})" if words else ""
 
 
 def _labelled(before: str) -> str:
