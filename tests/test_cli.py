@@ -23,7 +23,7 @@ from tuner.cli import command_names
 from tuner.errors import BadInputError, BaselineError, FindingError, MachineBusyError, TunerError
 from tuner.machine.host import Machine
 from tuner.paths import storage_url
-from tuner.report.layout import table
+from tuner.report.layout import Shell, table
 from tuner.study.database import cannot_open, shown
 from tuner.study.storage import check_storage
 from tuner.workload.workload import load, names
@@ -361,6 +361,23 @@ def test_names_stay_in_one_piece_on_a_narrow_screen(columns: int, tmp_path: Path
     assert max(map(len, lines)) <= columns
     assert {line.split()[0] for line in lines if line and line[0] != " "} >= set(names())
     assert "DenseNet-201" in done.stdout  # a word of a description
+
+
+def test_prose_is_broken_between_words_on_a_terminal_and_commands_never_are() -> None:
+    def lines(line: str, *, is_terminal: bool = True) -> list[str]:
+        out = StringIO()
+        Shell(file=out, width=40, force_terminal=is_terminal, no_color=True).print(line, soft_wrap=True)
+        return out.getvalue().splitlines()
+
+    prose = "Why      one process: 2 rounds cannot tell which of these is faster"
+    assert lines(prose) == ["Why      one process: 2 rounds cannot", "         tell which of these is faster"]
+    assert lines(prose, is_terminal=False) == [prose]
+    command = "Apply    tftune emit last --instances --format k8s --same-latency"
+    assert lines(command) == [command]
+    setting = "  TF_NUM_INTEROP_THREADS=1  TF_NUM_INTRAOP_THREADS=2  batch 16"
+    assert lines(setting) == [setting]
+    assert lines("✔ FASTER  short") == ["✔ FASTER  short"]
+    assert lines("a sentence without a title that is longer than the terminal")[1] == "longer than the terminal"
 
 
 def test_the_heading_of_a_narrow_table_is_one_line() -> None:

@@ -21,9 +21,9 @@ _PIPED_WIDTH = 200
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console; what is printed on it is never coloured by guess, and brackets in names are no markup."""
-    from rich.console import Console
+    from tuner.report.layout import Shell
 
-    class Piped(Console):
+    class Piped(Shell):
         def on_broken_pipe(self) -> None:
             # A reader that closes the pipe early, such as head, is not an error; typer would report one.
             discard(self.file)

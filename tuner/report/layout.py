@@ -1,10 +1,11 @@
-"""Tables in the house style. Light: a list has to be there at once."""
+"""Lines and tables in the house style. Light: a list has to be there at once."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
@@ -17,6 +18,40 @@ _WIDE = 10_000  # columns: a screen that any table fits
 _GAP = 2  # columns between two cells
 _SHORT_WORD = 12  # characters: a longer word may be cut, unless it is a name
 _LONGEST_LABEL = 20  # characters: a longer header is a sentence of its own
+_FIRST_CELL = re.compile(r" *\S.{0,16}? {2,}")  # a title, or a number, before what is to be read
+_COPIED = re.compile(r" *(?:tftune |python3? |[A-Z_]+=|https?://)")
+
+
+class Shell(Console):
+    """A console that breaks long lines of prose between words, under where they begin, if it is a terminal.
+
+    What is printed with `soft_wrap` stays in one line elsewhere. Commands and variables always do, so that they can be
+    copied.
+    """
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print objects as `rich.console.Console` does."""
+        [one, *others] = objects or [""]
+        if not (soft_wrap and self.is_terminal and not others and isinstance(one, str | Text)):
+            super().print(*objects, soft_wrap=soft_wrap, **options)
+            return
+        for line in broken(self, Text(one) if isinstance(one, str) else one):
+            super().print(line, soft_wrap=True, **options)
+
+
+def broken(console: Console, line: Text) -> Iterator[Text]:
+    """Yield a line in parts as wide as a console, those after the first below where its text begins."""
+    first = _FIRST_CELL.match(line.plain)
+    begin = first.end() if first else 0
+    room = console.width - begin
+    if line.cell_len <= console.width or room < console.width // 2 or _COPIED.match(line.plain, begin):
+        yield line
+        return
+    parts = line[begin:].wrap(console, room)
+    for part in parts:
+        part.rstrip()
+    yield Text.assemble(line[:begin], parts[0])
+    yield from (Text.assemble(" " * begin, part) for part in parts[1:])
 
 
 class StackingTable(Table):

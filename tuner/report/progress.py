@@ -17,6 +17,7 @@ from tuner.model.profile import Traced
 from tuner.quantity import clock_text, duration_text, left_text, ms_text, plural
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
+from tuner.report.layout import Shell
 from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.result.comparison import ComparisonResult
 from tuner.result.document import trial_result
@@ -113,7 +114,7 @@ class Progress:
 
 def stderr_console(*, quiet: bool = False) -> Console:
     """Return a console on stderr; what is printed on it is not coloured by guess, and nothing is of a `quiet` one."""
-    return Console(stderr=True, highlight=False, markup=False, quiet=quiet)
+    return Shell(stderr=True, highlight=False, markup=False, quiet=quiet)
 
 
 class TaskShown:
