@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,10 +32,12 @@ from tuner.job.job import elsewhere
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.predict import find_machine, profiled_sizes
 from tuner.job.request import SearchRequest
+from tuner.machine.busy import MOST_LOSS, busy_loss
 from tuner.machine.host import Machine, detect
 from tuner.machine.spec import parse_spec
 from tuner.machine.waking import wake_s
-from tuner.model.configuration import configuration_of
+from tuner.model.configuration import Configuration, configuration_of
+from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import SD, T90, influential_knobs, predict, reasons
@@ -273,6 +276,33 @@ def test_waking_a_thread_takes_microseconds() -> None:
     assert wake_s(replace(HERE, cores=["0", "99999"])) is None  # a CPU that is not there
 
 
+def test_cores_that_are_all_at_work_are_slower_by_a_share() -> None:
+    loss = busy_loss(detect())
+    assert loss is None or 0 <= loss < MOST_LOSS
+    assert busy_loss(replace(HERE, cores=["0"], physical_cores=1)) is None
+    assert busy_loss(replace(HERE, cores=["0", "99999"])) is None  # a CPU that is not there
+
+
+def test_waiting_for_a_cpu_is_no_loss_of_a_core() -> None:
+    """Two processes on one CPU take turns, as under a quota. CPU time counts, so that this is not a slower core."""
+    cpu = min(os.sched_getaffinity(0))
+    loss = busy_loss(replace(HERE, cores=[str(cpu), str(cpu)], physical_cores=2))
+    assert loss is not None
+    assert loss < 0.5
+
+
+def test_several_processes_lose_what_busy_cores_were_seen_to_lose() -> None:
+    two = Configuration(batch_size=8, pools=Pools(inter_op=1, intra_op=1), instances=2)
+    one = Configuration(batch_size=8, pools=Pools(inter_op=1, intra_op=2))
+    rates = {}
+    for loss in (0.0, 0.5):
+        hardware = hardware_of(HERE, BYTES_S, is_here=True, busy_loss=loss)
+        own = predictor_of(PROFILES, hardware, has_teams=False)
+        rates[loss] = [own.items_per_s(each, hardware) for each in (one, two)]
+    assert rates[0.5][0] == pytest.approx(rates[0.0][0])  # the profile with two threads has it
+    assert 1.2 < rates[0.0][1] / rates[0.5][1] <= 1.5  # a core is idle between operators
+
+
 def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: PredictionResult) -> None:
     document = msgspec.to_builtins(result)
     assert document["measured"] is False
@@ -479,13 +509,13 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
     assert find_machine("cores=4")[0].physical_cores == 4
     assert find_machine("cores=4,bandwidth=128")[1] == 128e9
     document = tmp_path / "inspect.json"
-    document.write_text(json.dumps({"machine": msgspec.to_builtins(detect()), "wake_s": 8e-6}))
-    assert find_machine(str(document)) == (detect(), None, None, None, 8e-6)
+    document.write_text(json.dumps({"machine": msgspec.to_builtins(detect()), "wake_s": 8e-6, "busy_loss": 0.4}))
+    assert find_machine(str(document)) == (detect(), None, None, None, 8e-6, 0.4)
     told = {"runtime": STOCK.to_dict(), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     document.write_bytes(msgspec.json.encode({"machine": detect(), **told}))
-    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"], None)
+    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"], None, None)
     document.write_bytes(msgspec.json.encode({"machine": detect(), "runtime": "another", "environment": 3}))
-    assert find_machine(str(document))[2:] == (None, None, None)
+    assert find_machine(str(document))[2:] == (None, None, None, None)
     document.write_text(json.dumps({"machine": msgspec.to_builtins(replace(HERE, physical_cores=0))}))
     with pytest.raises(BadInputError, match="a machine that cannot be"):
         find_machine(str(document))

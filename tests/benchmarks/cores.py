@@ -96,7 +96,7 @@ def other_threads(capture: Capture, counts: Collection[int]) -> dict[int, float]
 
     At the largest batch size, one operator at a time; the machine's memory is known.
     """
-    own = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    own = hardware_of(capture.machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
     known = {size: profile([row for row in rows if row.threads in counts]) for size, rows in capture.traced.items()}
     from_known = predictor_of(known, own, has_teams=capture.has_teams)
     largest = max(known)

@@ -71,7 +71,7 @@ class MeasuredSurface:
         """Return what is predicted of this workload."""
         own, capture = predictor(self.name)
         machine = self.grid[0].machine
-        hardware = hardware_of(machine, capture.bytes_s, is_here=True)
+        hardware = hardware_of(machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
         return PredictedRatio(predictor=own, machine=machine, hardware=hardware, reference=self.space.reference)
 
 

@@ -120,14 +120,14 @@ def predictor(name: str, folder: Path = FOLDER) -> tuple[Predictor, Capture]:
     """Return the predictor of a workload, and what it is from."""
     text = lzma.decompress((folder / f"{name}.capture.json.xz").read_bytes())
     capture = msgspec.json.decode(text, type=Capture)
-    own = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    own = hardware_of(capture.machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
     return predictor_of(capture.profiles, own, has_teams=capture.has_teams), capture
 
 
 def predicted(name: str, settings: Sequence[Setting], machine: Machine, folder: Path = FOLDER) -> list[float]:
     """Return the predicted items a second of settings on some of the CPUs of the machine that was profiled."""
     own, capture = predictor(name, folder)
-    hardware = hardware_of(machine, capture.bytes_s, is_here=True)
+    hardware = hardware_of(machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
     return [rate_of(own, each, machine, hardware) for each in settings]
 
 

@@ -101,7 +101,7 @@ def here() -> Iterator[str]:
             machine = capture.machine
             n = machine.usable_cores
             settings = [setting(n, n, own), setting(1, 1, own), setting(1, n, own), setting(1, 1, own, n)]
-            hardware = hardware_of(machine, capture.bytes_s, is_here=True)
+            hardware = hardware_of(machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
             figures = " | ".join(f"{each:.2f}" for each in ratios(model, settings, machine, hardware))
             yield f"| {name}, {own} | {kind} | {seconds[name][kind]:.1f} s | {figures} |"
 

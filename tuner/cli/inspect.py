@@ -61,7 +61,7 @@ def inspect(
 ) -> None:
     """Show the machine, the framework build, the knobs (active, or why not) and the baselines.
 
-    Measures nothing without --audit but how long it takes to wake a thread.
+    Without --audit it measures two things in a second: waking a thread, and how much slower busy cores are.
     """
     from tuner.job.job import prepare
     from tuner.job.parsed import parse_request
@@ -88,20 +88,27 @@ def inspect(
 def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
+    from tuner.machine.busy import busy_loss
     from tuner.machine.locks import machine_lock
     from tuner.machine.waking import wake_s
     from tuner.report import inspection, terminal
     from tuner.result.inspection import InspectionResult
 
     found, why_no_gpu = inspection.found_gpus()
-    woken_s = None  # where something is measured, nothing is to disturb it
+    woken_s = loss = None  # where something is measured, nothing is to disturb it
     with suppress(MachineBusyError), machine_lock():
-        woken_s = wake_s(subject.machine)
+        woken_s, loss = wake_s(subject.machine), busy_loss(subject.machine)
     if json_:
-        gpus = inspection.gpu_results(found)
-        show_json(InspectionResult(**structs.asdict(subject), wake_s=woken_s, gpus=gpus, why_no_gpu=why_no_gpu))
+        result = InspectionResult(
+            **structs.asdict(subject),
+            wake_s=woken_s,
+            busy_loss=loss,
+            gpus=inspection.gpu_results(found),
+            why_no_gpu=why_no_gpu,
+        )
+        show_json(result)
     else:
-        host = [terminal.host(subject), *inspection.waking(woken_s), "", inspection.gpus(found, why_no_gpu)]
+        host = [terminal.host(subject), *inspection.shared(woken_s, loss), "", inspection.gpus(found, why_no_gpu)]
         show(*host, "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 

@@ -23,6 +23,7 @@ from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, elsewhere
 from tuner.job.parsed import ParsedRequest
 from tuner.job.profile import thread_counts, trace, trace_quickly
+from tuner.machine.busy import MOST_LOSS, busy_loss
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
 from tuner.machine.waking import LONGEST_WAKE_S, wake_s
@@ -37,7 +38,7 @@ from tuner.workload.feed import made_otherwise
 from tuner.workload.pyfile import TRAINING
 
 _FOLDER = "profiles"
-_FORMAT = 6  # of what is measured, and how
+_FORMAT = 7  # of what is measured, and how
 _QUICK = "-quick"
 _XZ = b"\xfd7zXZ\x00"  # how every file of that format begins
 _IN_PROFILE = "in the profile"
@@ -58,6 +59,8 @@ class Capture(Document, frozen=True, kw_only=True, dict=True):
     """The inherited variables that change timings; None in captures that earlier versions made."""
     wake_s: Annotated[float, msgspec.Meta(gt=0, lt=LONGEST_WAKE_S)] | None = None
     """How long it took (s) to wake a thread on another core; None where that is not known."""
+    busy_loss: Annotated[float, msgspec.Meta(ge=0, le=MOST_LOSS)] | None = None
+    """How much longer a core takes while all are at work, as a share; None where that is not known."""
     pinned: str = ""
     """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
     is_quick: bool = False
@@ -290,6 +293,7 @@ def _capture_of(job: Job, traced: dict[int, list[Traced]], events: ProfileEvents
         pinned=job.seen.pinned,
         created=datetime.now(UTC).date().isoformat(),
         wake_s=wake_s(subject.machine),
+        busy_loss=busy_loss(subject.machine),
     )
 
 

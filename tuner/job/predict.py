@@ -18,6 +18,7 @@ from tuner.job.job import Job, elsewhere, prepare
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.profile import check_profiled
 from tuner.job.request import PredictRequest
+from tuner.machine.busy import MOST_LOSS
 from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
@@ -90,7 +91,7 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
     profiles = capture.profiles
     if not any(time_s > 0 for each in profiles[max(profiles)].operators for time_s in each.times_s.values()):
         raise BadInputError("no operator of it takes any time", "there is nothing to predict: measure it")
-    hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
     return predictor_of(profiles, hardware, has_teams=capture.has_teams), hardware
 
 
@@ -107,6 +108,7 @@ def _hardware(machine: Machine, capture: Capture, asked: _Asked) -> Hardware:
         is_here=False,
         socket_bytes_s=asked.socket_bytes_s,
         waking=1.0 if there_s is None else there_s / here_s,
+        busy_loss=asked.busy_loss,
     )
 
 
@@ -128,7 +130,8 @@ def profiled_sizes(job: Job) -> list[int]:
 class _Asked(NamedTuple):
     """The machine that is asked about, the bytes/s of a socket, and what its file tells of its build and variables.
 
-    `wake_s` is how long it takes (s) to wake a thread there, None where the file does not say.
+    `wake_s` is how long it takes (s) to wake a thread there, `busy_loss` how much longer a core takes while all are at
+    work, as a share; None where the file does not have them.
     """
 
     machine: Machine
@@ -136,6 +139,7 @@ class _Asked(NamedTuple):
     runtime: BuildFacts | None = None
     environment: dict[str, str] | None = None
     wake_s: float | None = None
+    busy_loss: float | None = None
 
 
 class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +149,7 @@ class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Any = None
     environment: Any = None
     wake_s: Annotated[float, msgspec.Meta(gt=0, lt=LONGEST_WAKE_S)] | None = None
+    busy_loss: Annotated[float, msgspec.Meta(ge=0, le=MOST_LOSS)] | None = None
 
 
 def find_machine(text: str) -> _Asked:
@@ -171,7 +176,7 @@ def find_machine(text: str) -> _Asked:
         raise BadInputError(f"{text} describes a machine that cannot be: {impossible}", expected)
     is_build = isinstance(runtime, dict) and isinstance(environment, dict)
     is_build = is_build and runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
-    asked = _Asked(machine, wake_s=document.wake_s)
+    asked = _Asked(machine, wake_s=document.wake_s, busy_loss=document.busy_loss)
     return asked._replace(runtime=runtime, environment=environment) if is_build else asked
 
 

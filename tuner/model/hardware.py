@@ -66,9 +66,9 @@ class Terms:
     """A cache moves so many times the bytes of memory: a guess."""
     busy_loss: float = 0.18
     busy_cores: int = 16
-    """ℓ of a machine with so many cores or more, in proportion to the others if there are fewer: clocks of a 16-core
-    Xeon fall from 2.6 to 2.2 GHz if all cores run SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses
-    is modelled apart."""
+    """ℓ of a machine with so many cores or more, if it was not measured (`tuner.machine.busy`), in proportion to the
+    others if there are fewer: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz if all cores run SIMD code (Bhardwaj et
+    al., ICML 2025, appendix A). What memory loses is modelled apart."""
     socket_bandwidth: float = 8.0
     """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""
 
@@ -151,13 +151,15 @@ def hardware_of(
     is_here: bool,
     socket_bytes_s: float | None = None,
     waking: float = 1.0,
+    busy_loss: float | None = None,
     terms: Terms = TERMS,
 ) -> Hardware:
     """Return a machine as simulations see it, its cores as fast as those that were measured.
 
     `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
     `terms.socket_bandwidth` times the bytes of one thread on each socket, or `socket_bytes_s` where that is known; then
-    a thread moves no more than such a part of them, or than its share where a socket has fewer cores.
+    a thread moves no more than such a part of them, or than its share where a socket has fewer cores. `busy_loss` is ℓ
+    as measured there, None if it was not: then it is `terms.busy_loss`.
     """
     sockets = max(1, machine.sockets)
     cores = machine.physical_cores
@@ -182,6 +184,6 @@ def hardware_of(
         one_bytes_s=one_bytes_s,
         most_bytes_s=max(one_bytes_s, most_bytes_s),
         cache_bytes=cache_bytes,
-        busy_loss=terms.busy_loss * min(1.0, (cores - 1) / (terms.busy_cores - 1)),
+        busy_loss=terms.busy_loss * min(1.0, (cores - 1) / (terms.busy_cores - 1)) if busy_loss is None else busy_loss,
         waking=waking,
     )

@@ -54,9 +54,11 @@ def gpu_results(found: Sequence[FoundGpu]) -> tuple[GpuResult, ...]:
     return tuple(results)
 
 
-def waking(wake_s: float | None) -> list[RenderableType]:
-    """Return how long it takes (s) to wake a thread, as a line; none where it is not known."""
-    return [] if wake_s is None else [Text(f"wakes a thread on another core in {1e6 * wake_s:.1f} µs")]
+def shared(wake_s: float | None, busy_loss: float | None) -> list[RenderableType]:
+    """Return how long it takes (s) to wake a thread, and how much slower busy cores are, as far as it is known."""
+    wakes = "" if wake_s is None else f"wakes a thread on another core in {1e6 * wake_s:.1f} µs"
+    loss = "" if busy_loss is None else f"a core takes {1 + busy_loss:.2f}× as long while all cores are at work"
+    return [Text(line) for line in (wakes, loss) if line]
 
 
 def gpus(found: Sequence[FoundGpu], reason: str) -> RenderableType:

@@ -43,10 +43,12 @@ class GpuResult(Struct, frozen=True, kw_only=True):
 class InspectionResult(Subject, frozen=True, kw_only=True):
     """Machine, build, knobs and baselines, and the GPUs of the host with the reason where there is none.
 
-    `wake_s` is how long it takes (s) to wake a thread on another core, null if that could not be measured.
+    `wake_s` is how long it takes (s) to wake a thread on another core. `busy_loss` is how much longer a core takes to
+    compute while all cores are at work, as a share. Both are null if they could not be measured.
     """
 
     wake_s: float | None
+    busy_loss: float | None
     gpus: tuple[GpuResult, ...]
     why_no_gpu: str
 
