@@ -329,13 +329,13 @@ def test_a_plan_spreads_over_shapes_then_modes_then_batch_sizes(machine: Machine
 def test_on_few_cores_the_batch_sizes_come_with_the_first(machine: Machine) -> None:
     two = replace(machine, physical_cores=2, logical_cpus=2, affinity="0-1")
     assert summary(two) == [
-        ("inference", "2 CPUs", 5, None),
+        ("inference", "2 CPUs", 3, None),
         ("inference", "2 CPUs, quota 1", 1, None),
         ("training", "2 CPUs", 1, 3),
     ]
     first, *_ = planned_job.parts(two)[0]
-    assert first.batch_sizes(8) == (1, 4, 8, 16, 32)
-    assert first.batch_sizes(1) == (1, 2, 4)
+    assert first.batch_sizes(8) == (1, 8, 32)
+    assert first.batch_sizes(1) == (1, 4)
     one = replace(two, physical_cores=1, logical_cpus=1, affinity="0")
     assert [mode for mode, *_ in summary(one)] == ["inference", "training"]
 

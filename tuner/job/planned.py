@@ -4,16 +4,16 @@ The workloads vary fastest: all of them on the whole machine, then on each other
 many cores last at other batch sizes. On few cores, where threads leave little to choose, these come with the first.
 
 A study has 75 s, or its part of all the time if that is more. Each setting has one pass at least, and the rest of the
-time is shared until ratios are known to ±3 % (`tuner.study.loop`), which 75 s did not reach: 11 studies of two quiet
-virtual cores had one or two passes and ±7.5 to ±16.5 % in the median. Estimated, not measured, for 20 settings on two
-cores: five of threads and processes at the workload's own batch size, and four at others
+time is shared until ratios are known to ±3 % (`tuner.study.loop`). Estimated, not measured, for nine settings on two
+cores: five of threads and processes at the workload's own batch size, and two at each of two others
     interpreter, machine, storage                              4 s
     fork server, the default and its twin                      7 s     the model is exported before
     four more starts with loading, of 1 to 3 s, two at once    4 s     other batch sizes need no start
-    warming up at another batch size, 15 times                10 s
-    passes, two of 20 settings                                48 s     two slices of 0.5 s, a fifth of the reference's
-which is 73 s, so that 12 workloads take a quarter of an hour. On two busy cores 21 settings of small models took 82 s.
-On 16 cores eight start at once, and the 13 settings of a shape take about 10 s until they run and 30 s in passes.
+    warming up at another batch size, four times               3 s
+    passes, five of nine settings                             54 s     two slices of 0.5 s, a fifth of the reference's
+which is 72 s, so that 12 workloads take a quarter of an hour. With four settings at each of four other batch sizes 75 s
+gave one or two passes, and ratios known to ±7.5 to ±16.5 %. On 16 cores eight start at once, and the 13 settings of a
+shape take about 10 s until they run and 30 s in passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WORKLOADS = (
 )
 """Those of a plan where none are named: wide and narrow graphs, large and small operators, the most telling first."""
 _N_TRAINED = 3
-_OTHER_SIZES, _MORE_SIZES = (1.0, 1 / 8, 4.0), (1.0, 1 / 8, 1 / 2, 2.0, 4.0)  # times the workload's own
+_SIZES = (1.0, 1 / 8, 4.0)  # times the workload's own
 _STUDY_S = 75.0
 LEAST_S = 20.0
 """The time that a study needs for its first settings: with less than that none begins."""
@@ -109,10 +109,10 @@ def parts(machine: Machine) -> tuple[list[Part], list[str]]:
     shapes = [*quotas[:1], *masks, *quotas[1:]]
     at_own = (1.0,)
     return [
-        Part(mode=INFERENCE, shape=whole, sizes=at_own if is_many else _MORE_SIZES),
+        Part(mode=INFERENCE, shape=whole, sizes=at_own if is_many else _SIZES),
         *(Part(mode=INFERENCE, shape=shape, sizes=at_own) for shape in shapes),
         Part(mode=TRAINING, shape=whole, sizes=at_own, most=_N_TRAINED),
-        *([Part(mode=INFERENCE, shape=whole, sizes=_OTHER_SIZES)] if is_many else []),
+        *([Part(mode=INFERENCE, shape=whole, sizes=_SIZES)] if is_many else []),
     ], refused
 
 

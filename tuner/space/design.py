@@ -21,8 +21,9 @@ def design(space: Space, machine: Machine, hinted: Iterable[Setting] = ()) -> li
 
     Then come what is recommended and `hinted` at, threads in powers of two with one operator at a time, two and four
     operators at once that share the cores, and processes with cores of their own. At each other batch size of the space
-    a few of these come again: the default, one operator on one, a quarter and all of the cores, and two numbers of
-    processes, the largest and a middle one. On many cores these few are all, if the space has several batch sizes.
+    a few of these come again. On few cores these are the default and a process per core. More would leave too little
+    time for each. On many cores they are the default, one operator on one, a quarter and all of the cores, and two
+    numbers of processes, the largest and a middle one. If the space has several batch sizes there, these few are all.
     """
     default, n = space.reference, machine.usable_cores
     threads_on = space.catalogue.threads_on
@@ -35,7 +36,9 @@ def design(space: Space, machine: Machine, hinted: Iterable[Setting] = ()) -> li
     powers = [one(1, 1 << i) for i in range(machine.usable_cpus.bit_length())]
     at_once = [one(k, n // k) for k in (2, 4) if k <= n]
     groups = [each for each in space.groups if each.batch_size == default.batch_size]
-    few = [default, one(1, 1), one(1, max(1, n // 4)), one(1, n), *groups[:1], *groups[len(groups) // 2 :][:1]]
+    few = [default, *groups[:1]]
+    if n >= MANY_CORES:
+        few += [one(1, 1), one(1, n // 4), one(1, n), *groups[len(groups) // 2 :][:1]]
     sizes = [int(size) for size in space.domains["batch_size"] if size != default.batch_size]
     if sizes and n >= MANY_CORES:
         own = few
