@@ -1,7 +1,7 @@
 """Is the capacity that `tftune load` reports what an independent generator of load finds?
 
-    python -m tests.benchmarks.capacity                   two models, three limits each, about 50 minutes
-    python -m tests.benchmarks.capacity mobilenetv2
+    python -m tests.benchmarks.capacity                   two models, three limits each, about two hours
+    python -m tests.benchmarks.capacity bert-tiny --requests 3000
 
 Nothing else may run meanwhile. The generator below shares no code with tftune: it builds the model of the workload's
 file in a process of its own, and answers requests at random times, one at a time or in batches.
@@ -11,7 +11,7 @@ generator take turns, and their logarithms are averaged. The generator runs at t
 how much a capacity is off follows from how far the generator's p99 is from that of the curves at this rate, and from
 the slope of the curves, d log p99 / d log rate.
 
-Two thousand requests meet a p99 that is off by several per cent for their arrivals alone. The same arrivals are
+Few requests meet a p99 that is off by several per cent for their arrivals alone. The same arrivals are
 simulated before a server that takes the generator's own median times, and so are fifty times as many: the ratio of the
 two p99 is what these arrivals did, and is taken off (a control variate).
 """
@@ -40,7 +40,7 @@ LIMITS = (2.5, 3.5, 5.0)
 QUANTILES = {"p99": 0.99, "p95": 0.95, "p50": 0.5}
 N_TURNS = 4
 N_REQUESTS = 500
-"""At each rate in each turn."""
+"""At each rate in each turn, unless `--requests` says otherwise: at one request a second they take eight minutes."""
 MAX_BATCH = 4
 TOLERANCE = 0.05
 
@@ -92,15 +92,15 @@ for i, rate in enumerate(rates):
 """
 
 
-def generated(model: str, rates: Sequence[float], seed: int) -> list[dict]:
+def generated(model: str, rates: Sequence[float], seed: int, n_requests: int) -> list[dict]:
     """Return what the generator measures at each rate (1/s): gaps, responses, and service times by size (s)."""
     command = [sys.executable, "-c", GENERATOR, str(WORKLOADS / f"{model}.py")]
-    command += [str(MAX_BATCH), str(N_REQUESTS), str(seed), *map(str, rates)]
+    command += [str(MAX_BATCH), str(n_requests), str(seed), *map(str, rates)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()[-len(rates) :]]
 
 
-def figures(models: Sequence[str] = MODELS) -> Iterator[Figure]:
+def figures(models: Sequence[str] = MODELS, n_requests: int = N_REQUESTS) -> Iterator[Figure]:
     """Measure a short study of each model under load in turns with the generator."""
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def figures(models: Sequence[str] = MODELS) -> Iterator[Figure]:
             limits_ms = [times * curves[0][0]["p99"] for times in LIMITS]
             capacities = [_rate_at(curves[0], limit_ms) for limit_ms in limits_ms]
             for turn in range(N_TURNS):
-                runs.append(generated(model, capacities, turn))
+                runs.append(generated(model, capacities, turn, n_requests))
                 curves.append(_points(study, folder))
             for times, limit_ms, rate, *loads in zip(LIMITS, limits_ms, capacities, *runs, strict=True):
                 off = {name: _off(curves, loads, rate, name) for name in QUANTILES}
@@ -147,7 +147,7 @@ def _luck(loads: Sequence[dict], rate: float, p: float) -> float:
     own = np.concatenate([_simulated(np.array(load["gaps_s"]), took_s) for load in loads])
     many = np.random.default_rng(0).exponential(1 / rate, 50 * sum(len(load["gaps_s"]) for load in loads))
     # In pieces as long as a run, as each run begins with an empty queue.
-    any_other = np.concatenate([_simulated(piece, took_s) for piece in many.reshape(-1, N_REQUESTS)])
+    any_other = np.concatenate([_simulated(piece, took_s) for piece in many.reshape(-1, len(loads[0]["gaps_s"]))])
     return math.log(np.quantile(own, p) / np.quantile(any_other, p))
 
 
@@ -206,5 +206,7 @@ def _json(*words: str, folder: str) -> dict:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(MODELS))
-    for figure in figures(parser.parse_args().models):
+    parser.add_argument("--requests", type=int, default=N_REQUESTS)
+    options = parser.parse_args()
+    for figure in figures(options.models, options.requests):
         print(figure.row(), flush=True)

@@ -39,6 +39,8 @@ from tuner.model.prediction import T90, best_of, log_sd, rate_of, ratio_sd
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.model.profile import Bound, Operator, Profile, Roof, Traced, fit
 from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
+from tuner.stats.estimate import Array
 
 KNOWN_THREADS = (1, 2, 4)
 RANK, ERROR, NEAR = 0.95, 0.12, 0.05
@@ -55,26 +57,35 @@ Key = tuple[int, int]
 # ---- 16 cores -------------------------------------------------------------------------------------------------------
 
 
-def on_16_cores(folder: Path, profiles: str) -> Iterator[Figure]:
-    """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose.
+def kind_of(setting: Setting) -> str:
+    """Return whether a setting is of one process or of several."""
+    return "several processes" if INSTANCES in setting.to_dict() else "one process"
 
-    They are predicted from the profiles of a folder; those that it lacks are from results/predictions.
+
+def beside16(name: str, folder: Path) -> tuple[dict[Setting, float], dict[Setting, float], Predictor, Machine]:
+    """Return log(items/s) measured and items/s predicted of a workload's settings on 16 cores, the default first.
+
+    Then come the model of the workload and the machine. A profile that the folder lacks is from results/predictions.
     """
     machine = msgspec.convert(json.loads((CORES16 / "machine.json").read_text())["machine"], Machine)
+    levels = measured16(name)
+    own, capture = predictor(name, folder if (folder / f"{name}.capture.json.xz").exists() else FOLDER)
+    hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+    return levels, {each: rate_of(own, each, machine, hardware) for each in levels}, own, machine
+
+
+def on_16_cores(folder: Path, profiles: str) -> Iterator[Figure]:
+    """Yield how far predicted ratios to the default are from measured ones, and what the predicted best would lose."""
     errors: dict[str, list[float]] = {"one process": [], "several processes": []}
     losses, scores = [], []
     for name in ON_16:
-        levels = measured16(name)
+        levels, rates, own, machine = beside16(name, folder)
         default = next(iter(levels))
-        own, capture = predictor(name, folder if (folder / f"{name}.capture.json.xz").exists() else FOLDER)
-        hardware = hardware_of(machine, capture.bytes_s, is_here=False)
-        rates = {each: rate_of(own, each, machine, hardware) for each in levels}
         of_default = configuration_of(default, machine, has_teams=own.has_teams)
         for each, level in levels.items():
             if each != default:
-                kind = "several processes" if INSTANCES in each.to_dict() else "one process"
-                errors[kind].append(math.log(rates[each] / rates[default]) - (level - levels[default]))
-                scores.append(errors[kind][-1] / ratio_sd(own, each, of_default, machine))
+                errors[kind_of(each)].append(math.log(rates[each] / rates[default]) - (level - levels[default]))
+                scores.append(errors[kind_of(each)][-1] / ratio_sd(own, each, of_default, machine))
         best = best_of(rates, default)
         losses.append((1 - math.exp(levels[best] - max(levels.values())), name))
     for kind, of_kind in errors.items():
@@ -225,6 +236,12 @@ def predicted(own: Predictor, hardware: Hardware, threads: int, batch_size: int,
     return own.items_per_s(Configuration(batch_size=batch_size, pools=pools, instances=instances), hardware)
 
 
+def guesses(curves: Curves, busy_loss: float) -> Array:
+    """Return the predicted items/s of the held rows of a curve."""
+    model, hardware = predictor_from(curves, busy_loss)
+    return np.array([predicted(model, hardware, n, size) for n, size in curves.held])
+
+
 def busy_losses(folder: Path) -> dict[int, float]:
     """Return what all cores at work lose, by how many there are: one row of those on 16, the prior for 18."""
     text = lzma.decompress((folder / "packrat_resnet50_interference_c6420.csv.xz").read_bytes()).decode()
@@ -233,15 +250,23 @@ def busy_losses(folder: Path) -> dict[int, float]:
     return {16: loss, 18: TERMS.busy_loss}
 
 
+def beside_groups(folder: Path) -> Iterator[tuple[str, dict[Key, float], dict[Key, float]]]:
+    """Yield each model with the items/s of instances on 16 cores, measured and predicted."""
+    curves = {each.name: each for each in curves_of(folder)}
+    loss = busy_losses(folder)[16]
+    for name, groups in groups_of(folder).items():
+        model, hardware = predictor_from(curves[f"{name}, 16 cores"], loss)
+        yield name, groups, {(n, b): predicted(model, hardware, n, b, instances=16 // n) for n, b in groups}
+
+
 def of_packrat(folder: Path) -> Iterator[Figure]:
     """Yield how right the model is on each of Packrat's curves, and what its choice of instances would lose."""
     curves = curves_of(folder)
     losses, scores = busy_losses(folder), []
     for own in curves:
-        model, hardware = predictor_from(own, losses[own.cores])
         held = own.held
         truth = np.array([size / latency_s for (_, size), latency_s in held.items()])
-        guess = np.array([predicted(model, hardware, n, size) for n, size in held])
+        guess = guesses(own, losses[own.cores])
         rank = float(spearmanr(truth, guess).statistic)
         errors = guess / truth - 1
         error = float(np.median(np.abs(errors)))
@@ -260,10 +285,7 @@ def of_packrat(folder: Path) -> Iterator[Figure]:
             rank >= RANK and error <= ERROR,
         )
     yield _coverage("Packrat, ratios to all cores", scores)
-    for name, groups in groups_of(folder).items():
-        own = next(each for each in curves if each.name == f"{name}, 16 cores")
-        model, hardware = predictor_from(own, losses[own.cores])
-        guess_of = {(n, b): predicted(model, hardware, n, b, instances=16 // n) for n, b in groups}
+    for name, groups, guess_of in beside_groups(folder):
         lost, gains = [], []
         for total in sorted({16 // n * b for n, b in groups}):
             same = [key for key in groups if 16 // key[0] * key[1] == total]
