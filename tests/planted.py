@@ -328,7 +328,8 @@ def _as_study(number: int, planted: PlantedStudy) -> StudyEvidence:
     several = [
         Measured(setting=s, log_ratio=mean, variance=se**2 + planted.process_sd**2) for s, mean, se in planted.several
     ]
-    return replace(study, processes=of_processes(study, planted.default, several))
+    processes, latency = (of_processes(study, planted.default, several, same_latency=each) for each in (False, True))
+    return replace(study, processes=processes, latency=latency)
 
 
 def write(planted: Sequence[PlantedStudy], storage: optuna.storages.BaseStorage) -> None:

@@ -24,6 +24,7 @@ from tuner.report.hypotheses import answers, rule_lines
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.hypothesis import Simulated, hypotheses, one_operator, simulated_study
 from tuner.rules.learn import LearnPlan
+from tuner.rules.recipe import LATENCY, PROCESSES
 from tuner.space.setting import Setting
 from tuner.study.subject import WorkloadFacts
 from tuner.workload.workload import Execution
@@ -213,7 +214,7 @@ def test_a_capture_without_its_graph_says_nothing_of_rules(call: Call, tmp_path:
 
 
 def test_processes_are_predicted_to_gain_more_on_more_cores() -> None:
-    predicted = predicted_processes()
+    predicted = predicted_processes()[PROCESSES]
     gains = [each.gain.ratio for each in predicted]
     assert [each.kind.cores for each in predicted] == ["8", "16", "32"]
     assert gains == sorted(gains)
@@ -223,3 +224,11 @@ def test_processes_are_predicted_to_gain_more_on_more_cores() -> None:
     assert on_16.low < 3.0 < on_16.high
     assert predicted[1].call is not None
     assert predicted[1].call.ratio == pytest.approx(16 / on_16.ratio)
+
+
+def test_at_the_same_latency_processes_with_smaller_batches_are_predicted() -> None:
+    on_16 = predicted_processes()[LATENCY][1]
+    assert set(on_16.terms) == {"instances", "batch_size"}
+    assert on_16.gain.ratio > 1
+    assert on_16.call is not None
+    assert on_16.call.ratio < 1.5

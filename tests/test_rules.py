@@ -19,11 +19,20 @@ from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attrib
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
 from tuner.rules.distil import Policy, coverage, distil, do_no_harm_policy
-from tuner.rules.evidence import StudyEvidence, apply
+from tuner.rules.evidence import StudyEvidence, apply, at_latency
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
-from tuner.rules.recipe import BATCH, PROCESSES, THREADS, Recipe, batch_recipes, process_recipes, thread_recipes
+from tuner.rules.recipe import (
+    BATCH,
+    LATENCY,
+    PROCESSES,
+    THREADS,
+    Recipe,
+    batch_recipes,
+    process_recipes,
+    thread_recipes,
+)
 from tuner.rules.rule import AdviceReason, Rule, decide
 from tuner.rules.situation import FEATURES, Condition, Literal, Situation, of_study, roundest, thresholds
 from tuner.rules.strata import (
@@ -668,6 +677,69 @@ def test_a_rule_that_comes_to_one_process_keeps_it(several: list[StudyEvidence])
     assert decide(each_four, many).advice is AdviceReason.FOLLOW
 
 
+def test_what_breaks_the_latency_counts_as_slower_by_the_excess() -> None:
+    default = setting(instances=1, batch_size=8)
+
+    def counts(instances: int, batch_size: int, gain: float) -> float:
+        measured = Measured(
+            setting=setting(instances=instances, batch_size=batch_size), log_ratio=math.log(gain), variance=0.01
+        )
+        return math.exp(at_latency(measured, default).log_ratio)
+
+    assert counts(16, 1, 2.7) == pytest.approx(2.7)  # a call takes 2 / 2.7 as long
+    assert counts(1, 8, 1.0) == pytest.approx(1.0)
+    assert counts(2, 8, 1.29) == pytest.approx(1.25 / (2 / 1.29))  # a gain that breaks the latency is none
+    assert counts(16, 8, 2.95) == pytest.approx(1.25 / (16 / 2.95))
+    assert counts(4, 1, 0.3) == pytest.approx(0.3 * 1.25 / (0.5 / 0.3))
+
+
+def with_smaller_batches(study: StudyEvidence, rng: np.random.Generator) -> StudyEvidence:
+    """Return a study of a process per core at two batch sizes: on 16 cores an eighth gains at the default's latency."""
+    n, default = study.situation.machine.usable_cores, setting(instances=1, batch_size=64)
+    gains = {(1, 64): 0.0, (1, 8): -0.5, (n, 64): math.log(3), (n, 8): math.log(1.9 if n == 16 else 0.45)}
+    measured = [
+        Measured(
+            setting=setting(instances=instances, batch_size=size),
+            log_ratio=gain + 0.02 * float(rng.standard_normal()),
+            variance=1e-4,
+        )
+        for (instances, size), gain in gains.items()
+    ]
+    at_both = ResponseSurface(default, [at_latency(each, default) for each in measured])
+    return replace(
+        study,
+        situation=replace(study.situation, batch_size=64),
+        default=default,
+        baselines={"tf-default": default},
+        surface=at_both,
+        rates=ResponseSurface(default, measured),
+    )
+
+
+def test_the_same_latency_has_a_rule_of_its_own_with_a_smaller_batch(several: list[StudyEvidence]) -> None:
+    rng = np.random.default_rng(0)
+    told = [replace(each, latency=with_smaller_batches(each.processes, rng)) for each in several if each.processes]
+    lists = distil(told, replace(PLAN, n_sign_flips=100))
+    assert list(lists) == [THREADS, PROCESSES, LATENCY]
+    (rule,) = lists[LATENCY].rules
+    assert rule.if_ == "usable cores of 8 or more"
+    assert rule.then == "processes one per core, batch_size 1/8 of the workload's own"
+    (row,) = rule.advice.strata
+    assert (row.kind, row.is_advised, row.n_processes) == (on_cores(16), True, 16)
+    assert row.gained.ratio == pytest.approx(1.9, rel=0.05)
+    assert row.call is not None
+    assert row.call.ratio == pytest.approx(2 / 1.9, rel=0.05)
+    assert rule.example is not None
+    assert (rule.example.processes, rule.example.arguments) == (16, {"batch_size": 8})
+    many = replace(several[1].situation, batch_size=64)
+    assert decide(rule, many).advice is AdviceReason.FOLLOW
+    assert decide(rule, replace(many, batch_size=1)).advice is AdviceReason.BY_RULE  # a batch of one has no eighth
+
+
+def test_processes_without_smaller_batches_say_nothing_of_the_same_latency(several: list[StudyEvidence]) -> None:
+    assert all(each.processes is not None and each.latency is None for each in several)
+
+
 # ---- what is covered ------------------------------------------------------------------------------------------------
 
 
@@ -762,6 +834,11 @@ def test_of_too_few_workloads_the_build_decides_but_a_loss_is_never_advised() ->
     many = gains_of([1.1, 1.11, 1.12, 1.1])
     assert is_advised(many + gains_of([1.2, 1.1], FOUR_CORES), FOUR_CORES) is True
     assert is_advised(many + gains_of([1.01, 1.0], FOUR_CORES), FOUR_CORES) is False
+    few = [1.1, 2.0, 1.3]  # whose own interval reaches below 1
+    assert is_advised(gains_of(few, FOUR_CORES), FOUR_CORES) is False
+    assert is_advised(gains_of([1.1, 1.11, 1.12, 1.1, 1.1, 1.11, 1.1]) + gains_of(few, FOUR_CORES), FOUR_CORES) is True
+    enough = [1.1, 4.0, 1.3, 0.5, 2.0, 0.9]
+    assert is_advised(many + gains_of(enough, FOUR_CORES), FOUR_CORES) is False
     assert is_advised(gains_of([1.2, 1.3]), TWO_CORES) is False
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.survey DATABASE     adds them to an SQLite file
 
-Each panel becomes a study of planned measurements at the workload's own batch size. A setting has one process and two
-slices, so that its error is mostly what slices scatter by. That is one figure for all settings of a panel. The error of
-the default is in all ratios to it. Graphs are described by results/reference.db.xz.
+Each panel becomes a study of planned measurements, on all 16 cores at three batch sizes. A setting has one process and
+two slices, so that its error is mostly what slices scatter by. That is one figure for all settings of a panel. The
+error of the default is in all ratios to it. Graphs are described by results/reference.db.xz.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tuner.study.trials import Trial, attributes_of
 from tuner.trial.outcome import Status
 from tuner.workload.workload import load
 
-KNOBS = ("inter_op", "intra_op")
+KNOBS = ("inter_op", "intra_op", "batch_size")
 _SLICES = 2
 _OWN_SE = 0.005  # of a setting, beside what slices scatter by
 
@@ -57,12 +57,13 @@ def write(database: Path) -> list[str]:
     for _, rows in pd.read_csv(CORES16 / "surfaces.csv").groupby("panel", sort=False):
         machine = part_of(whole, int(rows.cpus.iloc[0]))
         workload = load(rows.workload.iloc[0])
-        own = rows[rows.batch_size == workload.batch_size].assign(y=np.log(rows.items_per_s))
-        slices = own.groupby([INSTANCES, *KNOBS], sort=False).y
+        rows = rows.assign(y=np.log(rows.items_per_s))
+        slices = rows.groupby([INSTANCES, *KNOBS], sort=False).y
         scatter_sd = math.sqrt(float((slices.std() ** 2).mean()) / _SLICES)
         build = FRAMEWORK.stored_build(described["runtime"])
+        sizes = sorted(map(int, rows.batch_size.unique()))
         file = read_space("threads", machine, default_batch=workload.batch_size)
-        space = resolve(file, machine=machine, build=build, workload=workload)
+        space = resolve(file, machine=machine, build=build, workload=workload, batch_sizes=sizes)
         levels = {setting_of(key, space.reference): float(y) for key, y in slices.mean().items()}
         own_level = levels[space.reference]
         known = [each.to_dict() for each in levels]
@@ -74,8 +75,8 @@ def write(database: Path) -> list[str]:
         )
         name_value(study)
         record = Record(study)
-        noise = Noise(block_sd=scatter_sd, process_sd=scatter_sd, drift=0.0, n_pairs=1, n_blocks=len(own))
-        timed_s = float(own.elapsed_s.sum())
+        noise = Noise(block_sd=scatter_sd, process_sd=scatter_sd, drift=0.0, n_pairs=1, n_blocks=len(rows))
+        timed_s = float(rows.elapsed_s.sum())
         run = Run(
             wall_s=0.0, measured_s=timed_s, search_timed_share=None, ended=EndReason.SPACE, ended_because="a survey"
         )
@@ -107,9 +108,9 @@ def write(database: Path) -> list[str]:
 
 def setting_of(key: tuple[int, ...], reference: Setting) -> Setting:
     """Return the setting of a row's processes and threads; one process is no group."""
-    instances, *threads = map(int, key)
+    instances, *values = map(int, key)
     several = {INSTANCES: instances} if instances > 1 else {}
-    return Setting.of(several | reference.to_dict() | dict(zip(KNOBS, threads, strict=True)))
+    return Setting.of(several | reference.to_dict() | dict(zip(KNOBS, values, strict=True)))
 
 
 def part_of(machine: Machine, n_cpus: int) -> Machine:

@@ -157,8 +157,9 @@ class Recommendation(Shown):
 def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> Recommendation:
     """Recommend as requested; raises BadInputError where nothing can be said."""
     request.workload.reject_options("--rate", "--metric-regex", "--minimize", kind="a recommendation")
-    if request.batch and request.instances:
-        raise BadInputError("--instances is an answer at the workload's own batch size", "leave out --batch")
+    answers = {"--batch": request.batch, "--instances": request.instances, "--same-latency": request.same_latency}
+    if len(asked := [option for option, is_asked in answers.items() if is_asked]) > 1:
+        raise BadInputError(f"{' and '.join(asked)} are different answers", "give one of them")
     checked = parse_request(
         SearchRequest(
             workload=request.workload,
@@ -174,7 +175,9 @@ def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> R
     job = prepare(checked)
     job.tell_notes(events.notice)
     job.launcher()
-    setting, result = advise(job, rules, place, batch=request.batch, instances=request.instances)
+    setting, result = advise(
+        job, rules, place, batch=request.batch, instances=request.instances, same_latency=request.same_latency
+    )
     if request.verify:
         result = structs.replace(result, verified=_verify(job, setting, wait=request.wait, events=events))
     machine = job.machine
@@ -211,6 +214,7 @@ def recommend(
     rules: str | Path | None = None,
     batch: bool = False,
     instances: bool = False,
+    same_latency: bool = False,
     verify: bool = False,
     time_budget: Duration = COMPARED,
     python: str | Path | None = None,
@@ -220,9 +224,10 @@ def recommend(
 ) -> Recommendation:
     """Recommend a setting from rules that were learned on other workloads: `tftune recommend`.
 
-    `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied too; with `instances`
-    those on the number of processes are, in the place of those on threads. With `verify` the setting is measured
-    against the default for the `time_budget`. Raises BadInputError where nothing can be said.
+    `rules` is a file of them, or `shipped`. With `batch` the rules on the batch size are applied, too. With `instances`
+    the rules on processes replace those on threads. With `same_latency` those on processes do whose calls take about as
+    long as the default's. At most one of the three can be given. With `verify` the setting is measured against the
+    default for the `time_budget`. Raises BadInputError if nothing can be said.
     """
     request = request_of(RecommendRequest, locals())
     return run_recommendation(request, VerificationShown(stderr_console(quiet=not progress)))

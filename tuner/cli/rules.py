@@ -220,6 +220,9 @@ def _write(text: str, out: Path | None) -> None:
     ),
     batch=setting("--batch", "Also apply the rules on batch sizes, not only those on threads."),
     instances=setting("--instances", "Apply the rules on the number of processes instead of those on threads."),
+    same_latency=setting(
+        "--same-latency", "Apply the rules on processes with smaller batches, whose calls take about as long."
+    ),
     verify=measuring("--verify", "Also measure the setting against the default, like `tftune compare`."),
 )
 def recommend(

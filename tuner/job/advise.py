@@ -28,7 +28,7 @@ from tuner.result.recommendation import (
 )
 from tuner.result.study import applied
 from tuner.rules.evidence import COMPACT_BASELINE, apply, by_width
-from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, PROCESSES, THREADS
+from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, LATENCY, PROCESSES, THREADS
 from tuner.rules.rule import (
     KEEP,
     AdviceCode,
@@ -57,6 +57,7 @@ _WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
 _MISSING = {
     THREADS: ("threads", "tftune suite --space threads"),
     PROCESSES: ("processes", "tftune search resnet50, and others"),
+    LATENCY: ("processes at the same latency", "tftune suite --plan 15m"),
 }
 """What a file of rules may lack, and what makes studies of it."""
 _SHOWN_TO_GAIN_NOTHING = frozenset({AdviceReason.NO_GAIN, AdviceReason.OWN_STUDY})
@@ -147,7 +148,9 @@ def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) ->
     own_batch = job.space.reference.batch_size
     for group in job.space.groups:
         if group[INSTANCES] == values.get(INSTANCES) and group.batch_size == own_batch:
-            return group
+            return group.with_values(batch_size=values.get(BATCH, own_batch))
+    if INSTANCES in values:  # so many processes are none of the space
+        return job.space.reference
     return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
@@ -158,12 +161,12 @@ def _choose(rules: RuleSet, group: str, situation: Situation) -> _GroupChoice:
 
 
 def advise(
-    job: Job, rules: RuleSet, place: Path, *, batch: bool, instances: bool = False
+    job: Job, rules: RuleSet, place: Path, *, batch: bool, instances: bool = False, same_latency: bool = False
 ) -> tuple[Setting, RecommendationResult]:
     """Return the setting that rules, which lie in a `place`, recommend, and what is published of it.
 
-    It is of one process, unless several `instances` are asked for. Its model has to be exported already. Raises
-    BadInputError where nothing can be said.
+    It is of one process, unless several `instances` are asked for, or several with smaller batches at about the
+    `same_latency`. Its model has to be exported already. Raises BadInputError where nothing can be said.
     """
     if rules.device != job.device.kind:
         raise BadInputError(
@@ -180,19 +183,24 @@ def advise(
         )
     situation = situation_of(job, features)
     assert situation is not None  # rules are about its framework
-    if instances and not job.space.groups:
-        raise BadInputError(
-            "--instances is for the inference of one model on two cores or more", "leave --instances out"
-        )
-    requested_groups = (PROCESSES,) if instances else (THREADS, BATCH) if batch else (THREADS,)
+    if (instances or same_latency) and not job.space.groups:
+        option = "--instances" if instances else "--same-latency"
+        raise BadInputError(f"{option} is for the inference of one model on two cores or more", f"leave {option} out")
+    requested_groups = (
+        (PROCESSES,) if instances else (LATENCY,) if same_latency else (THREADS, BATCH) if batch else (THREADS,)
+    )
     groups = [group for group in requested_groups if group in rules.groups]
     if not groups:
         what, how = _MISSING[requested_groups[0]]
         raise BadInputError(f"{place} has no rules about {what}", f"create some: {how}, then tftune rules --save")
     setting, result = _by_rules(job, rules, place, situation, requested_groups)
-    if requested_groups == (THREADS,) and PROCESSES in rules.groups and job.space.groups:
-        _, several = _by_rules(job, rules, place, situation, (PROCESSES,))
-        result = structs.replace(result, several=SeveralResult(**fields_of(SeveralResult, several)))
+    if requested_groups == (THREADS,) and job.space.groups:
+        beside = {
+            name: SeveralResult(**fields_of(SeveralResult, _by_rules(job, rules, place, situation, (group,))[1]))
+            for name, group in (("several", PROCESSES), ("same_latency", LATENCY))
+            if group in rules.groups
+        }
+        result = structs.replace(result, **beside)
     return setting, result
 
 
@@ -250,8 +258,9 @@ def _expected(
     if outside or stratum is None or stratum.expected is None:
         return None
     gained = stratum.expected.over_default
-    # Of a number of cores that no study has, the evidence knows no number of processes.
-    here = structs.replace(stratum, n_processes=int(setting.to_dict().get(INSTANCES, 1)))
+    # Of a number of cores that no study has, the evidence knows no number of processes, and so no call.
+    own_call = stratum.call if followed[-1].group == LATENCY else None
+    here = structs.replace(stratum, n_processes=int(setting.to_dict().get(INSTANCES, 1)), call=own_call)
     return ExpectedSpeedup(
         **fields_of(ExpectedSpeedup, gained),
         prediction_interval=stratum.expected.prediction_interval,

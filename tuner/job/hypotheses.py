@@ -26,10 +26,18 @@ from tuner.model.prediction import PredictedRatio, ratio_sd
 from tuner.model.predictor import Predictor
 from tuner.paths import shipped_profiles
 from tuner.quantity import plural
-from tuner.rules.evidence import StudyEvidence
+from tuner.rules.evidence import StudyEvidence, gain_at_latency, n_items
 from tuner.rules.hypothesis import HypothesesResult, Predict, Simulated, hypotheses, simulated_study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.recipe import BATCH, FRAMEWORK, Recipe, process_recipes
+from tuner.rules.recipe import (
+    BATCH,
+    FRAMEWORK,
+    LATENCY,
+    PROCESSES,
+    Recipe,
+    latency_recipes,
+    process_recipes,
+)
 from tuner.rules.rule import PredictedGain
 from tuner.rules.strata import Ratio, Stratum, over_workloads
 from tuner.space.groups import INSTANCES
@@ -87,60 +95,75 @@ def simulated_rules(
 
 PREDICTED_CORES = (8, 16, 32)
 """Machines of one socket that processes are predicted for."""
+_PREDICTED = {PROCESSES: process_recipes, LATENCY: latency_recipes}
 
 
 @cache
-def predicted_processes() -> tuple[PredictedGain, ...]:
-    """Return the number of processes that gains most on machines of many sizes, by the shipped profiles of inference.
+def predicted_processes() -> dict[str, tuple[PredictedGain, ...]]:
+    """Return what several processes are predicted to gain on machines of many sizes, by group of rules.
 
-    The gain is the geometric mean over workloads at their own batch sizes. Its interval holds what workloads scatter by
-    and what the model is off by, which all of them have in common.
+    Of each group and machine it is the recipe that gains most, by the shipped profiles.
+
+    The gain is the geometric mean over workloads in inference. Its interval holds what workloads scatter by and what
+    the model is off by, which all of them have in common.
     """
     captures = [read_capture(path) for path in sorted(shipped_profiles().glob("*.json.xz"))]
-    captures = [each for each in captures if each.workload.mode == INFERENCE and FRAMEWORK.has_onednn(each.runtime)]
-    return tuple(_predicted_on(parse_spec(f"cores={n}").machine(), captures) for n in PREDICTED_CORES)
+    models = [
+        (each, model_of(each)[0])
+        for each in captures
+        if each.workload.mode == INFERENCE and FRAMEWORK.has_onednn(each.runtime)
+    ]
+    machines = [parse_spec(f"cores={n}").machine() for n in PREDICTED_CORES]
+    return {group: tuple(_predicted_on(each, models, group) for each in machines) for group in _PREDICTED}
 
 
-def _predicted_on(machine: Machine, captures: Sequence[Capture]) -> PredictedGain:
-    """Return what processes are predicted to gain on a machine."""
-    recipes = process_recipes()
-    scale = Scale(
-        cores=machine.usable_cores,
-        sockets=machine.sockets,
-        nodes=max(1, len(machine.numa_nodes)),
-        pools=1,
-        batch_size=1,
-        pool=EIGEN,
-        onednn=True,
-    )
+def _predicted_on(machine: Machine, models: Sequence[tuple[Capture, Predictor]], group: str) -> PredictedGain:
+    """Return what the best recipe of a group is predicted to gain on a machine.
+
+    At the same latency the gain is `gain_at_latency`, and the call is what it is.
+    """
+    recipes = _PREDICTED[group]()
     gains: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
+    calls: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
     sds: dict[Recipe, list[float]] = {each: [] for each in recipes}
-    for capture in captures:
-        predictor, _ = model_of(capture)
+    for capture, predictor in models:
         hardware = hardware_of(machine, capture.bytes_s, is_here=False)
-        n, size = machine.usable_cores, {BATCH: capture.workload.batch_size}
-        default = Setting.of({EXECUTOR.slots: n, EXECUTOR.threads: n} | size)
+        n, own = machine.usable_cores, capture.workload.batch_size
+        scale = Scale(
+            cores=n,
+            sockets=machine.sockets,
+            nodes=max(1, len(machine.numa_nodes)),
+            pools=1,
+            batch_size=own,
+            pool=EIGEN,
+            onednn=True,
+        )
+        default = Setting.of({EXECUTOR.slots: n, EXECUTOR.threads: n, BATCH: own})
         of_default = configuration_of(default, machine, has_teams=predictor.has_teams)
         ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=default)
         for recipe in recipes:
-            instances = int(recipe.values(scale).get(INSTANCES, 1))
-            several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances)}
-            setting = Setting.of(several | size) if instances > 1 else default
-            gains[recipe].append((capture.workload.name, float(ratio([setting])[0])))
+            values = recipe.values(scale)
+            instances, size = int(values.get(INSTANCES, 1)), int(values.get(BATCH, own))
+            several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances), BATCH: size}
+            setting = Setting.of(several) if instances > 1 else default
+            items, gain = n_items(setting, default), float(ratio([setting])[0])
+            counted = gain_at_latency(gain, items) if group == LATENCY else gain
+            gains[recipe].append((capture.workload.name, counted))
+            calls[recipe].append((capture.workload.name, math.log(items) - gain))
             sds[recipe].append(ratio_sd(predictor, setting, of_default, machine) if instances > 1 else 0.0)
     means = {recipe: over_workloads(values) for recipe, values in gains.items()}
     best = max(recipes, key=lambda recipe: means[recipe].mean)
-    instances = int(best.values(scale).get(INSTANCES, 1))
-    own = replace(means[best], se=math.hypot(means[best].se, fmean(sds[best])))
-    gain = Ratio.of(own)
-    call = Ratio.of(replace(own, mean=math.log(instances) - own.mean))
-    basis = plural(gain.n_workloads, "profile")
+    expected, longer = (
+        Ratio.of(replace(mean, se=math.hypot(mean.se, fmean(sds[best]))))
+        for mean in (means[best], over_workloads(calls[best]))
+    )
+    profiled = " and ".join(map(str, sorted({capture.machine.usable_cores for capture, _ in models})))
     return PredictedGain(
         kind=Stratum(shape=plural(machine.usable_cores, "core"), pool=EIGEN, onednn=True, quota=False),
         terms=best.to_dict(),
-        gain=gain,
-        call=call if instances > 1 else None,
-        basis=basis,
+        gain=expected,
+        call=longer if best != Recipe() else None,
+        basis=f"{plural(expected.n_workloads, 'workload')}, profiled on {profiled} cores",
     )
 
 

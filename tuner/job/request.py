@@ -160,6 +160,7 @@ class RecommendRequest:
     rules: str | None = None
     batch: bool = False
     instances: bool = False
+    same_latency: bool = False
     verify: bool = False
     time_budget: str = COMPARED
     wait: bool = False
@@ -175,7 +176,8 @@ class RecommendRequest:
     def own_options(self) -> str:
         """Return the options that only another recommendation has to be given, each after a space."""
         rules = "" if self.rules is None else f" --rules {shlex.quote(self.rules)}"
-        return rules + (" --batch" if self.batch else "") + (" --instances" if self.instances else "")
+        answers = {"--batch": self.batch, "--instances": self.instances, "--same-latency": self.same_latency}
+        return rules + "".join(f" {option}" for option, is_asked in answers.items() if is_asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from tuner.paths import shipped_rules, write_whole
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
-from tuner.rules.recipe import PROCESSES
 from tuner.rules.rule import Provenance, RuleSet
 from tuner.stats.equivalence import MARGIN
 from tuner.study.storage import open_storage, records, storage_errors
@@ -87,7 +86,7 @@ def make(
     predicted = {}
     if device == devices.DEFAULT:
         notify("predicting what several processes gain on machines of which there is no study")
-        predicted = {PROCESSES: predicted_processes()}
+        predicted = predicted_processes()
     return RuleSet(device=device, provenance=provenance, groups=groups, predicted=predicted)
 
 

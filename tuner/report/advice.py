@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -25,12 +25,14 @@ from tuner.result.recommendation import (
     over_default,
 )
 from tuner.result.wording import range_text, speed_up
-from tuner.rules.recipe import FRAMEWORK
+from tuner.rules.recipe import FRAMEWORK, LATENCY
 from tuner.rules.rule import KEEP, AdviceCode, AdviceReason
 from tuner.space.carrier import Variable
 from tuner.space.deployment import Deployment
 from tuner.space.term import CORES, SHARE
 from tuner.stats.equivalence import VerdictCode
+
+SAME_LATENCY = "same latency: "
 
 
 def recommendation_card(result: RecommendationResult, *, command: str, own_options: str = "") -> Card:
@@ -46,9 +48,7 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         is_slower = counter_example.over_default < 1
         what = "the set was slower" if is_slower else "another setting was a tenth or more faster than the set"
         rows.append(("But", f"in a study of this model {what}: {over_default(counter_example)}"))
-    several = result.several
-    if several is not None and several.advice.code is AdviceCode.KEEP_DEFAULT:
-        rows.append(("Several", several.followed[0].sentence))
+    rows += _several_rows({f"{of}{each.followed[0].sentence}": not each.is_followed for of, _, each in _beside(result)})
     rows += [("" if i else "Proof", text) for i, text in enumerate(_proof(result))]
     rows.append(("Valid", f"{_place(result)}, {result.mode}; measure again elsewhere"))
     rows += input_rows(result.inputs)
@@ -62,8 +62,10 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         if verified is None:
             rows.append(("Verify", f"tftune recommend {command}{own_options} --verify"))
         rows.append(("Search", f"tftune search {command}"))
-    if several is not None and several.advice.code is AdviceCode.FOLLOW:
-        rows.append(("Several", f"tftune recommend {command}{own_options} --instances --format sh"))
+    recommend = f"tftune recommend {command}{own_options}"
+    rows += _several_rows(
+        {f"{recommend} {option} --format sh": each.is_followed for _, option, each in _beside(result)}
+    )
     rows.append(("More", f"tftune recommend {command}{own_options} --details"))
     return Card(answers=(_answer(result), *_several_answers(result)), rows=tuple(rows))
 
@@ -85,8 +87,9 @@ def _why(result: RecommendationResult) -> Iterator[str]:
 
 def _answer(result: RecommendationResult) -> Answer:
     """Return what it comes to: what was measured, where it was; else what is expected."""
-    of, verified, n = result.workload, result.verified, result.deployment.processes
-    of += ", one process" if result.several is not None else f", {n} processes side by side" if n > 1 else ""
+    same = SAME_LATENCY if result.followed[0].group == LATENCY else ""
+    of, verified, n = f"{same}{result.workload}", result.verified, result.deployment.processes
+    of += ", one process" if any(_beside(result)) else f", {n} processes side by side" if n > 1 else ""
     if result.advice.code is AdviceCode.KEEP_DEFAULT:
         text = f"{of}: {KEEP[result.followed[0].group]}; {_KEPT[result.advice.reason]}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
@@ -102,11 +105,26 @@ def _answer(result: RecommendationResult) -> Answer:
     return _expected_answer(of, result)
 
 
+def _beside(result: RecommendationResult) -> Iterator[tuple[str, str, SeveralResult]]:
+    """Yield what the rules on processes say next to those on one, each with what it is of and its option."""
+    if result.several is not None:
+        yield "", "--instances", result.several
+    if result.same_latency is not None:
+        yield SAME_LATENCY, "--same-latency", result.same_latency
+
+
+def _several_rows(texts: Mapping[str, bool]) -> list[tuple[str, str]]:
+    """Return the rows of those texts that are wanted, under one title."""
+    return [
+        ("" if i else "Several", text) for i, text in enumerate(text for text, is_wanted in texts.items() if is_wanted)
+    ]
+
+
 def _several_answers(result: RecommendationResult) -> Iterator[Answer]:
     """Yield what the rules on processes come to beside those on one, where they set anything."""
-    several = result.several
-    if several is not None and several.advice.code is AdviceCode.FOLLOW:
-        yield _expected_answer(f"{result.workload}, {several.deployment.processes} processes side by side", several)
+    for of, _, each in _beside(result):
+        if each.is_followed:
+            yield _expected_answer(f"{of}{result.workload}, {each.deployment.processes} processes side by side", each)
 
 
 def _words(deployment: Deployment) -> tuple[str, ...]:
@@ -130,9 +148,11 @@ def _expected_answer(of: str, result: RecommendationResult | SeveralResult) -> A
 
 
 def _price(expected: ExpectedSpeedup, n_processes: int) -> Iterator[str]:
-    """Yield how many times as long a call of several processes takes."""
+    """Yield how many times as long a call of several processes takes, with the range for a single model."""
     if n_processes > 1 and expected.call is not None:
-        yield f"a call takes {ratio_text(expected.call.ratio, expected.call.low, expected.call.high, '×')} as long"
+        factor, one = expected.call.ratio * expected.ratio, expected.prediction_interval
+        one_model = "" if one is None else f" ({factor / one[1]:.2f}× to {factor / one[0]:.2f}× for a single model)"
+        yield f"a call takes {expected.call.ratio:.2f}×{one_model} as long"
 
 
 _KEPT = {
@@ -185,7 +205,7 @@ def _rules_text(file: str) -> str:
 
 
 def _lines(result: RecommendationResult) -> Iterator[str]:
-    for rule in (*result.followed, *(() if result.several is None else result.several.followed)):
+    for rule in (*result.followed, *(rule for _, _, each in _beside(result) for rule in each.followed)):
         yield f"{TITLES[rule.group]}: {rule.sentence}"
     if result.evidence is not None:
         yield from (f"   {line.text}" for line in evidence_lines(result.evidence))

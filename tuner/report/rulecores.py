@@ -42,35 +42,36 @@ class Known(StrEnum):
 class Cell:
     """What to set on machines of so many `cores`, what it gains there, and what a call costs.
 
-    `models` says which ones it is for, empty for all. Nothing is `advised` where what a rule would gain, if there is
-    one, is not enough. `basis` are the workloads and machines behind a measured figure, or from how far a predicted one
-    is.
+    `models` names the models that it is for, empty for all. `advised` is empty if the defaults are kept. Then `tried`
+    is what a rule would set, empty if there is no rule. `basis` are the models behind a measured figure. Of a
+    predicted one it is what was profiled, and of nothing it is why.
     """
 
     known: Known
     cores: str = ""
     models: str = ""
     advised: str = ""
+    tried: str = ""
     gain: Ratio | None = None
     call: Ratio | None = None
     basis: str = ""
 
     def __str__(self) -> str:
         if self.known is Known.UNKNOWN:
-            return str(self.known)
+            return f"{self.known}{f' ({self.cores}: {self.basis})' if self.basis else ''}"
         figure = "" if self.gain is None else ratio_text(self.gain.ratio, self.gain.low, self.gain.high, "×")
         price = "" if self.call is None else f", a call takes {ratio_text(self.call.ratio, None, None, '×')}"
-        best = "the rule" if self.known is Known.MEASURED else "the best recipe"
-        rule = f"{best}: {figure}" if figure else "no rule"
-        what = f"{self.advised}: {figure}{price}" if self.advised else f"nothing ({rule})"
-        return f"{self.models}{what}, {self.known} on {self.cores}: {self.basis}"
+        why = f"{self.tried} gives {figure}" if self.tried else "nothing else is clearly better"
+        what = f"{self.advised}: {figure}{price}" if self.advised else f"keep the default: {why}"
+        basis = f", {self.basis}" if self.known is Known.MEASURED else ""  # all that is predicted has one
+        return f"{self.models}{what} ({self.cores}: {self.known}{basis})"
 
 
 def title_by_cores(rules: RuleSet) -> str:
     """Return what the table is of."""
     build = _usual(rules)
     what = f"{BUILDS[build.pool]}{f', {build.gpu}' if build.gpu else ''}, oneDNN {'on' if build.onednn else 'off'}"
-    return f"what to set by usable cores ({what}, no CPU limit)"
+    return f"what to set by usable physical cores ({what}, no CPU limit)"
 
 
 def by_cores(rules: RuleSet) -> Iterator[tuple[str, dict[str, Sequence[Cell]]]]:
@@ -84,8 +85,8 @@ def by_cores(rules: RuleSet) -> Iterator[tuple[str, dict[str, Sequence[Cell]]]]:
 
 def _best_known(cells: Sequence[Cell]) -> Sequence[Cell]:
     """Return what was measured, else what is predicted, else that nothing is known."""
-    measured = [each for each in cells if each.known is Known.MEASURED]
-    return measured or cells or [Cell(known=Known.UNKNOWN)]
+    by_how = {known: [each for each in cells if each.known is known] for known in Known}
+    return next((each for each in by_how.values() if each), [Cell(known=Known.UNKNOWN)])
 
 
 def _usual(rules: RuleSet) -> Stratum:
@@ -116,19 +117,23 @@ def _cells(rules: RuleSet, name: str, build: Stratum) -> Iterator[tuple[int, Cel
     kinds = {each.shape: each for each in _kinds(rules, name) if build.covers(each) and each.shape is not None}
     for kind in sorted(kinds.values(), key=_n_cores):
         cells = [] if group is None else list(_measured(group, kind))
-        yield from ((_n_cores(kind), each) for each in cells or _predicted(predicted, kind))
+        yield from ((_n_cores(kind), each) for each in (*cells, *_predicted(predicted, kind)))
 
 
 def _measured(group: RuleList, kind: Stratum) -> Iterator[Cell]:
-    """Yield what was measured on machines and builds of a kind, rule by rule; that no rule holds there if none does."""
+    """Yield what was measured on machines and builds of a kind, rule by rule.
+
+    If no rule holds there, that is a result of enough workloads. Of fewer there is never a rule.
+    """
     rows = [(rule, row) for rule in group.rules if rule.terms for row in rule.advice.strata if row.kind.covers(kind)]
     yield from (_of_rule(rule, row, group) for rule, row in rows)
     tested = group.proof.by_workload
     studies = [] if tested is None else [each for each in tested.studies if _same(each.situation, kind)]
     n_workloads = len({each.situation.workload for each in studies})
-    if not rows and n_workloads >= _FEW:  # of fewer there is never a rule
-        n_machines = len({each.host for each in group.coverage.shapes.values() if each.shape == kind.shape})
-        yield Cell(known=Known.MEASURED, cores=_cores(kind), basis=_basis(n_workloads, n_machines))
+    if not rows and n_workloads >= _FEW:
+        yield Cell(known=Known.MEASURED, cores=_cores(kind), basis=plural(n_workloads, "model"))
+    elif not rows and n_workloads:
+        yield Cell(known=Known.UNKNOWN, cores=_cores(kind), basis=f"only {plural(n_workloads, 'model')}")
 
 
 def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
@@ -139,14 +144,16 @@ def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
     # A guide on threads is a name for several variables; how many processes there are is said in fewer words.
     guides = () if INSTANCES in rule.terms else (each for each in rule.evidence.equivalents if each.startswith("what "))
     words = next(iter(guides), _words(rule.recipe, row.kind.pool))
+    is_few = gain.n_workloads < _FEW and row.is_advised
     return Cell(
         known=Known.MEASURED,
         cores=_cores(row.kind),
         models=models,
         advised=words if row.is_advised else "",
+        tried=words,
         gain=gain,
         call=row.call if row.is_advised else None,
-        basis=_basis(gain.n_workloads, row.n_machines),
+        basis=plural(gain.n_workloads, "model") + (", too few to decide alone" if is_few else ""),
     )
 
 
@@ -155,11 +162,12 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
     for each in predicted:
         if _same(each.kind, kind):
             is_advised = each.recipe != Recipe() and _is_likely(each.gain)
-            words = _words(each.recipe, kind.pool) if is_advised else ""
+            words = _words(each.recipe, kind.pool) if each.recipe != Recipe() else ""
             yield Cell(
                 known=Known.PREDICTED,
                 cores=_cores(kind),
-                advised=words,
+                advised=words if is_advised else "",
+                tried=words,
                 gain=each.gain,
                 call=each.call if is_advised else None,
                 basis=each.basis,
@@ -167,8 +175,13 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
 
 
 def _words(recipe: Recipe, pool: str) -> str:
-    """Return what a recipe sets; the column says already that it is of processes."""
-    return recipe.words(pool).removeprefix("processes ")
+    """Return what a recipe sets; the row says already what it is of."""
+    words = recipe.words(pool).removeprefix("processes ")
+    return (
+        words.replace("batch_size ", "batch ")
+        .replace(" times the workload's own", "×")
+        .replace(" of the workload's own", "")
+    )
 
 
 def _is_likely(gain: Ratio) -> bool:
@@ -192,9 +205,3 @@ def _n_cores(kind: Stratum) -> int:
 
 def _cores(kind: Stratum) -> str:
     return plural(_n_cores(kind), "core")
-
-
-def _basis(n_workloads: int, n_machines: int) -> str:
-    """Return what a figure was measured with; earlier files do not say on how many machines."""
-    machines = f", {plural(n_machines, 'machine')}" if n_machines else ""
-    return f"{plural(n_workloads, 'workload')}{machines}"

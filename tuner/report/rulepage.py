@@ -13,7 +13,7 @@ from tuner.report.emit import argument_note, processes_note
 from tuner.report.rulecores import title_by_cores
 from tuner.result.recommendation import kind_text
 from tuner.rules.proof import HeldOut
-from tuner.rules.recipe import BATCH
+from tuner.rules.recipe import BATCH, LATENCY
 from tuner.rules.rule import KEEP, Example, RuleSet
 from tuner.space.deployment import Deployment
 
@@ -66,7 +66,7 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     yield f"{words.heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
     yield ""
     yield from _by_cores(rules)
-    yield from ("**Never measured**, so that nothing below speaks of it:", "")
+    yield from ("**Never measured** (cells above are predicted there, or unknown):", "")
     yield from (f"- {line}" for line in words.never_measured(rules))
     yield from ("", "## What to set", "")
     yield from _summary(rules)
@@ -105,8 +105,7 @@ def _by_cores(rules: RuleSet) -> Iterator[str]:
     """Yield what to set by the number of cores, and how that is known."""
     title = title_by_cores(rules)
     yield from (f"{title[0].upper()}{title[1:]}:", "")
-    titles, rows = words.core_table(rules)
-    yield from _rows(titles, rows, n_words=len(titles))
+    yield from _rows(words.CORE_TITLES, words.core_rows(rules), n_words=len(words.CORE_TITLES))
 
 
 def _summary(rules: RuleSet) -> Iterator[str]:
@@ -129,7 +128,8 @@ def _summary(rules: RuleSet) -> Iterator[str]:
 def _group(rules: RuleSet, name: str) -> Iterator[str]:
     """Yield the rules of a group with their evidence, and what each sets in one of its studies."""
     group = rules.groups.get(name)
-    yield from (f"### On {'the ' if name == BATCH else ''}{words.TITLES[name]}", "")
+    where = "At" if name == LATENCY else "On"
+    yield from (f"### {where} {'the ' if name in (BATCH, LATENCY) else ''}{words.TITLES[name]}", "")
     if group is None:
         yield from (f"{words.NOT_KNOWN[name].capitalize()}.", "")
         return

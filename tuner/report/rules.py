@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.machine.host import Machine
+from tuner.measure.recommendation import MUCH_LONGER
 from tuner.quantity import percent, plural, ratio_text
 from tuner.report.layout import left_out_text, table
 from tuner.report.rulecores import BUILDS, IN_COLUMNS, Known, by_cores, title_by_cores
 from tuner.result.recommendation import kind_text, n_studies, over_default, ratio_of, sentence
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.proof import HeldOut
-from tuner.rules.recipe import BATCH, FRAMEWORK, ONEDNN, PROCESSES, TERMS, THREADS, acts_on, factor_words
+from tuner.rules.recipe import BATCH, FRAMEWORK, LATENCY, ONEDNN, PROCESSES, TERMS, THREADS, acts_on, factor_words
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import AdviceByStratum, Stratum, StratumClass, StratumEvidence, is_gain
@@ -46,16 +48,19 @@ CLASS_TITLES = {
 }
 HEADLINE = f"speed-up over {FRAMEWORK.catalogue.default} on held-out workloads"
 DO_NO_HARM = (
-    "A rule is applied only where it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
-    "interval lies above 1. Elsewhere the default is kept, and also for a workload whose own study contradicts the "
-    "rule. The policy is the rules with this step, learned each time without the held-out data"
+    "A rule is applied only if it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
+    "interval lies above 1. With fewer than six workloads the interval is that of all cores together. Otherwise the "
+    "default is kept, and also for a workload whose own study contradicts the rule. The policy is the rules with this "
+    "step, learned each time without the held-out data"
 )
 
-TITLES = {THREADS: "threads", BATCH: "batch size", PROCESSES: "processes"}
+TITLES = {THREADS: "threads", BATCH: "batch size", PROCESSES: "processes", LATENCY: "same latency"}
+OF_PROCESSES = frozenset({PROCESSES, LATENCY})
 NOT_KNOWN = {
     THREADS: "no study covers threads; to add some: tftune suite --space threads",
     BATCH: "no study covers batch sizes; to add some: tftune suite --space batch",
     PROCESSES: "no study covers several processes; to add some: tftune search resnet50, and others",
+    LATENCY: "no study covers several processes with smaller batches; to add some: tftune suite --plan 15m",
 }
 FOLLOWED = "in each group, the first rule that applies is used"
 
@@ -160,11 +165,10 @@ def _narrow(row: Sequence[str]) -> list[str]:
 
 
 def _but_default(rule: Rule) -> str:
-    """Return in how many strata the default is kept though a rule holds, where there are such."""
+    """Return on how many kinds of machine and build the default is kept though a rule holds, if there are such."""
     strata = rule.advice.strata if rule.terms else ()
-    n_default = sum(not each.is_advised for each in strata)
-    total_text = plural(len(strata), "stratum", "strata")
-    return f"; no gain in {n_default} of {total_text}: keep the default there" if n_default else ""
+    n_default, kinds = sum(not each.is_advised for each in strata), plural(len(strata), "kind")
+    return f"; the default is kept on {n_default} of {kinds} of machine and build" if n_default else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +266,9 @@ def _classes(proof: HeldOut) -> list[StratumClass]:
 def proofs(rules: RuleSet) -> Iterator[tuple[str, HeldOut | None]]:
     """Yield each held-out table with its title; None where there is only one of what would be left out."""
     for name, group in rules.groups.items():
-        scope = "threads and batch size, at any batch size" if name == BATCH else "at the workload's own batch size"
+        scope = "at the workload's own batch size"
+        if name in (BATCH, LATENCY):
+            scope = f"{'threads and batch size, ' if name == BATCH else ''}at any batch size"
         tests = (("workload", group.proof.by_workload), ("machine", group.proof.by_machine))
         for what, proof in (*tests, ("shape", group.proof.by_shape)):
             if proof is not None:
@@ -355,12 +361,18 @@ _ALL, _OTHERS = "all", "all others"
 _USABLE_CORES = "usable are the physical cores that the process may run on, at most the CPU limit"
 _ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect tells"
 _SPEED_UP = (
-    "items per second over the defaults of the same build on the same machine (rows do not compare builds): the mean "
-    "of models, each left out of the learning in turn, with its 95 % interval over models, not over machines"
+    "items per second over the defaults of the same build on the same machine (rows do not compare builds). It is the "
+    "mean of models, each left out of the learning in turn, with the 95 % interval of this mean. A single model may "
+    "lie outside it. Other machines may differ more"
 )
 _CALL = (
-    "times as long as under the defaults, by the speed-up, the batch size and the processes; rules know neither p99 "
-    "nor memory, which tftune search shows of a model"
+    "how many times as long a call takes as under the defaults, in the mean, if every process is busy. It is the batch "
+    "size relative to the workload's own, times the processes, divided by the speed-up. Rules know neither p99 nor "
+    "memory. tftune search shows both"
+)
+_SAME_LATENCY = (
+    f"several processes, mostly with smaller batches. If a call takes more than {MUCH_LONGER:g} times as long as under "
+    "the defaults, there is no speed-up, and the excess counts as a loss"
 )
 _NO_SITUATIONS = "these rules do not say where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
@@ -418,7 +430,7 @@ def summary(rules: RuleSet) -> list[GroupSummary]:
 
 def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -> GroupSummary:
     """Return the summary of a group, whose sets take the next letters."""
-    rows, sets, more = [], dict[tuple[tuple[str, str], ...], VariableSet](), []
+    rows, sets, more, by_model = [], dict[tuple[tuple[str, str], ...], VariableSet](), [], []
     for rule, stratum in sorted(_situations(group), key=lambda pair: _order(pair[1].kind)):
         kind = stratum.kind
         values = tuple(_values(rule, kind)) if stratum.is_advised else ()
@@ -430,6 +442,9 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         against = [each for each in rule.evidence.counter_examples if kind.covers(each.situation)]
         exceptions = [each for each in against if not is_gain(each.over_default)] if values else []
         more += [_more_text(each, kind) for each in against if values and is_gain(each.over_default)]
+        if values and name in OF_PROCESSES:
+            models = _by_model(group, rule, kind)
+            by_model.append(f"{sets[values].letter} on {kind_text(kind)}, held out, by model: {models}")
         rows.append(
             (
                 _models(rule, group),
@@ -440,12 +455,12 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
                 str(stratum.n_machines or "—"),
                 sets[values].letter if values else NOTHING,
                 _speed_up(stratum),
-                _call(stratum),
+                _call(stratum) if values else "—",
                 ", ".join(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions) or "—",
             )
         )
     first = 1 if all(row[0] in (_ALL, _OTHERS) for row in rows) else 0  # which models is said where rules ask for it
-    notes = []
+    notes = by_model
     if more:
         notes.append(f"By the studies' estimates another setting gives a tenth or more over the set: {', '.join(more)}")
     if any(not rule.terms for rule in group.rules) or group.default_evidence is not None:
@@ -459,6 +474,18 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         notes=tuple(notes),
         no_rule=_NO_SITUATIONS if why is None else f"no rule, {KEEP[name]}: {why}",
     )
+
+
+def _by_model(group: RuleList, rule: Rule, kind: Stratum) -> str:
+    """Return the speed-up of each model to which rules without it gave the same on such machines, the largest first."""
+    tested, recipe = group.proof.by_workload, rule.recipe.words(kind.pool)
+    logs: dict[str, list[float]] = {}
+    for each in () if tested is None else tested.studies:
+        if kind.covers(each.situation) and each.recipe[-1:] == (recipe,):
+            logs.setdefault(each.situation.workload, []).append(math.log(each.over_default))
+    gains = {workload: math.exp(fmean(own)) for workload, own in logs.items()}
+    ordered = sorted(gains, key=gains.__getitem__, reverse=True)
+    return ", ".join(f"{workload} {gains[workload]:.2f}×" for workload in ordered)
 
 
 def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
@@ -532,7 +559,8 @@ def _example(rule: Rule, stratum: StratumEvidence) -> str:
         own = rule.example.env.get(name) if rule.example is not None and value == COMPACT else None
         texts.append(f"{name}={value if own is None else own}")
     limit = f", CPU limit {kind.cpu_limit}" if kind.cpu_limit else ""
-    several = f"{n_processes} processes, each with " if n_processes > 1 else ""
+    batch = f"{factor_words(rule.terms[BATCH])} as the batch, " if BATCH in rule.terms else ""
+    several = f"{n_processes} processes, each with {batch}" if n_processes > 1 else ""
     return f"on {kind.cores or 'any'} core{'' if cores == 1 else 's'}{limit}: {several}{' '.join(texts)}"
 
 
@@ -560,14 +588,23 @@ def _more_text(each: CounterExample, kind: Stratum) -> str:
     return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
 
 
-def core_table(rules: RuleSet) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the titles and rows of what to set by the number of cores, without groups of which nothing is known."""
-    rows = dict(by_cores(rules))
-    groups = [
-        name for name in KEEP if any(each.known is not Known.UNKNOWN for row in rows.values() for each in row[name])
-    ]
-    titles = ("cores", *(TITLES[name] for name in groups))
-    return titles, [(cores, *("; ".join(map(str, row[name])) for name in groups)) for cores, row in rows.items()]
+CORE_TITLES = ("cores", "of", "what to set")
+
+
+def core_rows(rules: RuleSet) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of what to set by the number of cores; a title is not said twice.
+
+    If nothing is known of a group, it has no row next to groups of which something is.
+    """
+    by_class = dict(by_cores(rules))
+    # A group that sets nothing anywhere has its own sentence below.
+    groups = [name for name in KEEP if any(each.tried for cells in by_class.values() for each in cells[name])]
+    for cores, cells in by_class.items():
+        known = [name for name in groups if cells[name][0].known is not Known.UNKNOWN or cells[name][0].basis]
+        lines = [(name, str(each)) for name in known for each in cells[name]] or [("", str(Known.UNKNOWN))]
+        names = ["", *(name for name, _ in lines)]
+        for i, (name, text) in enumerate(lines):
+            yield "" if i else cores, "" if name == names[i] else TITLES[name], text
 
 
 SET_COLUMNS = ("set", "variable", "value")
@@ -597,8 +634,11 @@ def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
     kinds = [stratum.kind for group in rules.groups.values() for _, stratum in _situations(group)]
     if kinds:
         yield from _legend(rules, kinds)
-    for text in dict.fromkeys(_measured(name, group) for name, group in rules.groups.items()):
-        yield "Measured", text
+    bases = dict.fromkeys(each.basis for group in rules.predicted.values() for each in group)
+    if bases:
+        yield "Predicted", f"by the model of the machine: {'; '.join(bases)}"
+    for name, group in rules.groups.items():
+        yield "Measured", f"{TITLES[name]}: {_measured(name, group)}"
 
 
 def _legend(rules: RuleSet, kinds: Sequence[Stratum]) -> Iterator[tuple[str, str]]:
@@ -614,39 +654,41 @@ def _legend(rules: RuleSet, kinds: Sequence[Stratum]) -> Iterator[tuple[str, str
         yield "oneDNN", _ONEDNN_OFF
     yield "Speed-up", _SPEED_UP
     yield "A call", _CALL
+    if LATENCY in rules.groups:
+        yield "Same latency", _SAME_LATENCY
     yield "Not for", _NOT_FOR
 
 
 def _measured(name: str, group: RuleList) -> str:
     """Return what the studies of a group are from."""
     coverage = group.coverage
-    hosts, n = "; ".join(coverage.hosts), "one process and several" if name == PROCESSES else "one process"
+    hosts, n = "; ".join(coverage.hosts), "one process and several" if name in OF_PROCESSES else "one process"
     return f"{', '.join(coverage.runtimes)}; {' and '.join(coverage.workloads)}, {n}; on {hosts}"
 
 
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
     """Return the summary for a terminal."""
     parts: list[RenderableType] = [Text(f"{heading(rules)}, {rules.provenance.created[:10]}", style="bold")]
-    titles, rows = core_table(rules)
-    parts += [table(*titles, title=title_by_cores(rules), rows=rows), ""]
+    parts += [table(*CORE_TITLES, title=title_by_cores(rules), rows=core_rows(rules)), ""]
     groups = [rules.groups[name] for name in KEEP if name in rules.groups]
     here = dict.fromkeys(text for group in groups for text in group.coverage.outside_on(machine))
     if here:
         parts += [Text(f"! never measured on a machine like this one: {'; '.join(here)}", style="bold yellow")]
         parts += [Text("  what follows may not hold here; tftune search measures it"), ""]
-    for each in summary(rules):
+    for each in sorted(summary(rules), key=lambda group: not group.rows):  # those without a rule have a line each
         parts += _rendered_group(each)
+    parts += [""]
     rows = [*notes(rules), *(("Unknown", line) for line in never_measured(rules))]
     return [*parts, *(Text.assemble((title.ljust(10), "bold"), text) for title, text in rows)]
 
 
 def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
-        yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule), "")
+        yield Text.assemble((f"{group.title}: ", "bold"), group.no_rule)
         return
     cells: list[list[RenderableType]] = [
         [Text(letters, style="bold green"), *words] for letters, *words in set_cells(group)
     ]
-    yield from (table(*group.columns, title=group.title, rows=group.rows), "", table(*SET_COLUMNS, rows=cells), "")
+    yield from (table(*group.columns, title=group.title, rows=group.rows), "", table(*SET_COLUMNS, rows=cells))
     yield from map(Text, (*set_notes(group), *group.notes))
     yield ""

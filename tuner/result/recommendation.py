@@ -80,6 +80,11 @@ class SeveralResult(Applied, frozen=True, kw_only=True):
     setting: Values
     expected: ExpectedSpeedup | None
 
+    @property
+    def is_followed(self) -> bool:
+        """Return whether these rules set anything here."""
+        return self.advice.code is AdviceCode.FOLLOW
+
 
 class RecommendationResult(Applied, frozen=True, kw_only=True):
     """A setting from rules, with its evidence; `expected` is null beyond what the evidence reaches."""
@@ -106,6 +111,8 @@ class RecommendationResult(Applied, frozen=True, kw_only=True):
     expected: ExpectedSpeedup | None
     several: SeveralResult | None = None
     """Null where the rules do not speak of processes, where several cannot be, and where these were asked for alone."""
+    same_latency: SeveralResult | None = None
+    """The same of several with smaller batches, so that a call takes about as long as under the defaults."""
     verified: ComparisonResult | None = None
 
 

@@ -17,11 +17,11 @@ from functools import cache
 
 from msgspec import structs
 
-from tuner.rules.evidence import StudyEvidence
+from tuner.rules.evidence import StudyEvidence, n_items
 from tuner.rules.gains import baselines, evidence_for
 from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
-from tuner.rules.recipe import BATCH, FRAMEWORK, PROCESSES, THREADS, Recipe, acts_on
+from tuner.rules.recipe import BATCH, FRAMEWORK, LATENCY, PROCESSES, THREADS, Recipe, acts_on
 from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
 from tuner.rules.strata import (
@@ -35,7 +35,16 @@ from tuner.rules.strata import (
     over_workloads,
     prediction_interval,
 )
-from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, process_table, thread_table
+from tuner.rules.table import (
+    Rules,
+    TrainingTable,
+    batch_table,
+    first_rule,
+    follow,
+    latency_table,
+    process_table,
+    thread_table,
+)
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES, cores_each
 from tuner.space.setting import Setting
@@ -170,9 +179,26 @@ def _with_expected(
         counts = {_n_processes(study.setting(recipe)) for study in of_row}
         n_processes = counts.pop() if len(counts) == 1 else None
         completed.append(
-            structs.replace(row, expected=expected(of_row, proof), n_machines=n_machines, n_processes=n_processes)
+            structs.replace(
+                row,
+                expected=expected(of_row, proof),
+                n_machines=n_machines,
+                n_processes=n_processes,
+                call=_call(of_row, recipe),
+            )
         )
     return tuple(completed)
+
+
+def _call(studies: Sequence[StudyEvidence], recipe: Recipe) -> Ratio | None:
+    """Return how many times as long a call takes under a recipe, if the studies know it apart from what it gains."""
+    longer = [
+        (study.workload, math.log(n_items(setting, study.default)) - study.rates.log_ratio(study.default, setting)[0])
+        for study in studies
+        if study.rates is not None
+        for setting in [study.setting(recipe)]
+    ]
+    return Ratio.of(over_workloads(longer)) if longer else None
 
 
 def _n_processes(setting: Setting) -> int:
@@ -270,6 +296,7 @@ def distil(studies: Sequence[StudyEvidence], plan: LearnPlan) -> dict[str, RuleL
         THREADS: threads.rules,
         BATCH: _batches(studies, batches, plan, threads.without) if batches.studies else None,
         PROCESSES: _alone(process_table(studies), plan).rules,
+        LATENCY: _alone(latency_table(studies), plan).rules,
     }
     return {group: each for group, each in lists.items() if each is not None}
 

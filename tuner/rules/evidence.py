@@ -19,6 +19,7 @@ from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, process_sds
 from tuner.measure.rates import log_rates
+from tuner.measure.recommendation import MUCH_LONGER
 from tuner.model.graph import Features
 from tuner.rules.recipe import BATCH, BINDING, FRAMEWORK, OF_A_DEVICE, ONEDNN, POOLS, Recipe, speaks_of
 from tuner.rules.situation import Situation, of_study
@@ -95,6 +96,14 @@ class StudyEvidence:
     Its settings say how many there are, and the batch size of each. The default is one process, with TensorFlow's own
     threads; of several each has its share of the cores, and as many threads (`tuner.space.groups`).
     """
+    latency: StudyEvidence | None = None
+    """The same with batches of other sizes, None where no smaller one was measured of several processes.
+
+    A setting whose call takes more than `MUCH_LONGER` times as long as the default's gains nothing, and counts as
+    slower by the excess.
+    """
+    rates: ResponseSurface | None = None
+    """Of the latter the rates themselves, whatever a call takes; None of other evidence."""
 
     @property
     def workload(self) -> str:
@@ -330,7 +339,10 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         covers_threads=_covers_threads(subject.knobs, situation),
         surface=ResponseSurface(default, _of_one_process(measured, whole, unasked, on_gpu=on_gpu)),
     )
-    return study if on_gpu else replace(study, processes=of_processes(study, whole, measured))
+    if on_gpu:
+        return study
+    processes, latency = (of_processes(study, whole, measured, same_latency=each) for each in (False, True))
+    return replace(study, processes=processes, latency=latency)
 
 
 def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
@@ -391,10 +403,13 @@ def _of_one_process(
     ]
 
 
-def of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measured]) -> StudyEvidence | None:
+def of_processes(
+    study: StudyEvidence, whole: Setting, measured: Sequence[Measured], *, same_latency: bool = False
+) -> StudyEvidence | None:
     """Return a study as evidence on processes; None where none was measured that has its share of the cores.
 
-    The guides on their number are among the baselines where they come to such processes.
+    With `same_latency` it is evidence on processes at the default's latency: None where no smaller batch was measured
+    of such processes. The guides on their number are among the baselines where they come to such processes.
     """
     one = whole.without(INSTANCES)
     knobs = {name: (value,) for name, value in one.items}
@@ -402,11 +417,18 @@ def of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measur
     own = [
         replace(each, setting=processes_of(each.setting))
         for each in measured
-        if each.setting.with_values(batch_size=one.batch_size) in several
+        if (of_own_size := each.setting.with_values(batch_size=one.batch_size)) in several
+        or (same_latency and of_own_size == one)
     ]
+    default = processes_of(one)
+    if same_latency:
+        sizes = [each.setting.batch_size for each in own if each.setting[INSTANCES] != 1]
+        if min(sizes, default=one.batch_size) >= one.batch_size:
+            return None
     if not own:
         return None
-    default = processes_of(one)
+    rates = ResponseSurface(default, own)
+    counted = ResponseSurface(default, [at_latency(each, default) for each in own]) if same_latency else rates
     guides = {name: processes_of(setting) for setting, names in several.items() for name in names}
     return replace(
         study,
@@ -414,8 +436,29 @@ def of_processes(study: StudyEvidence, whole: Setting, measured: Sequence[Measur
         baselines={FRAMEWORK.catalogue.default: default} | guides,
         compact=None,
         covers_threads=False,
-        surface=ResponseSurface(default, own),
+        surface=counted,
+        rates=rates if same_latency else None,
     )
+
+
+def at_latency(measured: Measured, default: Setting) -> Measured:
+    """Return what a setting of processes counts as if a call may take `MUCH_LONGER` times as long as the default's."""
+    counted = gain_at_latency(measured.log_ratio, n_items(measured.setting, default))
+    return replace(measured, log_ratio=counted)
+
+
+def n_items(setting: Setting, default: Setting) -> float:
+    """Return how many items the calls of all processes have at once, relative to the default's call."""
+    return int(setting.to_dict().get(INSTANCES, 1)) * setting.batch_size / default.batch_size
+
+
+def gain_at_latency(log_ratio: float, items: float) -> float:
+    """Return what a log-ratio of rates counts as: nothing is gained if a call is too long, and the excess is lost.
+
+    With n times the `items` at x times the rate, a call takes n / x times as long.
+    """
+    excess = math.log(items) - log_ratio - math.log(MUCH_LONGER)
+    return log_ratio if excess <= 0 else min(log_ratio, 0.0) - excess
 
 
 def processes_of(setting: Setting) -> Setting:

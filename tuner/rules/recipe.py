@@ -30,10 +30,12 @@ _EVERYWHERE = [
 BATCH = "batch_size"
 THREADS = "threads"
 PROCESSES = "processes"
-GROUPS = (THREADS, BATCH, PROCESSES)
-"""What rules are about: all knobs of threads together, the batch size on top of them, and how many processes there are.
+LATENCY = "latency"
+GROUPS = (THREADS, BATCH, PROCESSES, LATENCY)
+"""What rules are about: all knobs of threads together, the batch size on top of them, how many processes there are, and
+the processes with which a call takes about as long as under the defaults, mostly with smaller batches.
 
-The last is on top of nothing: of several processes each has an equal share of the cores, and as many threads.
+The last two set the threads, too: of several processes each has an equal share of the cores, and as many threads.
 """
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
@@ -75,7 +77,8 @@ class Recipe:
         resolved: dict[str, Value] = {}
         for knob, name in self.items:
             if knob == BATCH:
-                resolved[knob] = max(1, round(scale.batch_size * float(name)))
+                if resolved.get(INSTANCES) != 1:  # on so few cores one process is what is there
+                    resolved[knob] = max(1, round(scale.batch_size * float(name)))
             elif _VOCABULARIES[knob].has_effect(scale):
                 resolved[knob] = TERMS[knob][name].value_at(scale, resolved)
         return resolved
@@ -135,3 +138,10 @@ def batch_recipes() -> list[Recipe]:
 def process_recipes() -> list[Recipe]:
     """Return every recipe for the number of processes, keeping one first."""
     return [Recipe(), *(Recipe.of({INSTANCES: name}) for name in TERMS[INSTANCES])]
+
+
+def latency_recipes() -> list[Recipe]:
+    """Return every recipe for the number of processes with their own or smaller batches, keeping one first."""
+    several = process_recipes()
+    smaller = [Recipe.of({BATCH: f"{factor:g}"}) for factor in FACTORS if factor < 1]
+    return [*several, *(one | batch for one in several[1:] for batch in smaller)]

@@ -20,9 +20,10 @@ from msgspec import Meta, Struct, field, structs
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
+from tuner.measure.recommendation import MUCH_LONGER
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.proof import Proof
-from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, PROCESSES, TERMS, THREADS, Recipe
+from tuner.rules.recipe import BATCH, FRAMEWORK, GROUPS, LATENCY, PROCESSES, TERMS, THREADS, Recipe
 from tuner.rules.situation import FEATURE, FEATURES, Condition, Literal, Situation
 from tuner.rules.strata import (
     AdviceByStratum,
@@ -44,6 +45,7 @@ KEEP = {
     THREADS: "keep TensorFlow's defaults",
     BATCH: "keep the workload's own batch size",
     PROCESSES: "keep one process",
+    LATENCY: "keep one process",
 }
 _HINT = "create them again: tftune rules --save, or tftune rules --format json --out FILE"
 
@@ -250,7 +252,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 class RuleSet(Struct, frozen=True, kw_only=True):
-    """Everything that was distilled: the rules on threads, the batch size and processes, and how they were made."""
+    """Everything that was distilled: the rules of each group (`GROUPS`), and how they were made."""
 
     schema: OneOf[4] = SCHEMA
     device: str = "cpu"
@@ -322,8 +324,14 @@ class RuleDecision:
 
 def decide(rule: Rule | None, situation: Situation) -> RuleDecision:
     """Return whether to follow a rule: the very workload's own study counts for more than what is so in general."""
-    if rule is None or rule.recipe == Recipe() or rule.recipe.values(situation.scale) == {INSTANCES: 1}:
-        return RuleDecision(advice=AdviceReason.NO_RULE if rule is None else AdviceReason.BY_RULE)
+    if rule is None:
+        return RuleDecision(advice=AdviceReason.NO_RULE)
+    values = rule.recipe.values(situation.scale)
+    meant = situation.scale.batch_size * float(rule.terms.get(BATCH, 1))
+    # A batch of one has no eighth: several processes would break the latency that a smaller batch keeps.
+    is_cut_short = INSTANCES in values and float(values.get(BATCH, meant)) > MUCH_LONGER * meant
+    if rule.recipe == Recipe() or values.get(INSTANCES) == 1 or is_cut_short:
+        return RuleDecision(advice=AdviceReason.BY_RULE)
     own_study = counter_example(rule.evidence, situation)
     if own_study is not None and not is_gain(own_study.over_default):
         return RuleDecision(advice=AdviceReason.OWN_STUDY, own_study=own_study)

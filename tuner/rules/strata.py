@@ -8,15 +8,15 @@ Notation
     ĝ       the mean of g_s in a stratum: of each workload first, then of these; [l, h] its 95 % interval over workloads
     m       the margin: gains up to it are treated as none
 
-Do no harm. A rule is advised in a stratum where ĝ > log(1 + m) and l > 0: the gain is large enough to matter, and there
-is one, with an error of 2.5 %. Everywhere else the default is kept: it is the change that has to be shown to be good.
+Do no harm. A rule is advised in a stratum if ĝ > log(1 + m) and l > 0: the gain is large enough to matter, and there is
+one, with an error of 2.5 %. Everywhere else the default is kept: it is the change that has to be shown to be good.
 Neither condition would do alone: a ratio of 1.05 [0.90, 1.20] may be a loss, and one of 1.012 [1.003, 1.020] is there
 but is not worth a change.
 
-A stratum of fewer than three workloads has no interval to speak of: there the build decides (the same pool, oneDNN and
-quota or none, with any number of cores), and its own mean has to be above the margin as well. So does the build for a
-number of cores that was never seen. Where no study is of such a build, the default is kept: which knobs act at all is a
-matter of the build, so that what was seen on others says nothing.
+The interval of a few workloads says little. So the build decides for a stratum of fewer than six (the same pool, oneDNN
+and quota or none, with any number of cores). The stratum's own mean has to be above the margin as well. The build also
+decides for a number of cores that was never seen. If no study is of such a build, the default is kept: which knobs act
+at all is a matter of the build, so that what was seen on others says nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from tuner.stats.estimate import Estimate, estimate
 T = TypeVar("T")
 Count = Annotated[int, Meta(ge=0)]
 _MIN_WORKLOADS = 3  # of an interval that says something
+_ENOUGH = 6
+"""The workloads with which a stratum decides for itself: the interval of fewer is wide."""
 _SHAPE = re.compile(r"\d+ cores?(, quota \d+(\.\d+)?(e[+-]?\d+)?)?")
 
 
@@ -191,8 +193,11 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
     """How many times as long a call takes as under the defaults, by the gain, the batch size and the processes."""
 
     def priced(self, factor: float) -> StratumEvidence:
-        """Return the evidence with what a call costs, of a batch `factor` times the workload's own in each process."""
-        if self.n_processes is None:
+        """Return the evidence with what a call costs, of a batch `factor` times the workload's own in each process.
+
+        What is known of calls already, from studies, stays.
+        """
+        if self.n_processes is None or self.call is not None:
             return self
         factor *= self.n_processes
         gain = self.gained if self.expected is None else self.expected.over_default
@@ -236,14 +241,14 @@ def is_shown(gain: Ratio) -> bool:
 
 
 def advice_by_stratum(gains: Sequence[Gain]) -> AdviceByStratum:
-    """Return what the gains advise: where a stratum has too few workloads, its build decides."""
+    """Return what the gains advise. If a stratum has few workloads, its build decides."""
     by_stratum = grouped(gains, lambda gain: (gain.situation.shape, gain.situation.build))
     by_build = grouped(gains, lambda gain: gain.situation.build)
     pooled = {build: _mean(members) for build, members in by_build.items()}
     strata = []
     for (shape, build), members in by_stratum.items():
         gained = _mean(members)
-        deciding = gained if gained.n_workloads >= _MIN_WORKLOADS else pooled[build]
+        deciding = gained if gained.n_workloads >= _ENOUGH else pooled[build]
         strata.append(_evidence(shape, members, gained, deciding))
     builds = [_evidence(None, members, pooled[build], pooled[build]) for build, members in by_build.items()]
     return AdviceByStratum(strata=tuple(strata), builds=tuple(builds))
@@ -262,7 +267,7 @@ def _mean(members: Sequence[Gain]) -> Ratio:
 
 
 def _evidence(shape: str | None, members: Sequence[Gain], gained: Ratio, deciding: Ratio) -> StratumEvidence:
-    """Return the evidence of strata of one kind: advised where it gained, and where what decides shows a gain."""
+    """Return the evidence of strata of one kind: advised if it gained, and what decides shows a gain."""
     pool, onednn, quota, gpu = members[0].situation.build
     return StratumEvidence(
         kind=Stratum(shape=shape, pool=pool, onednn=onednn, quota=quota, gpu=gpu),

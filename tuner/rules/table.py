@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
-from tuner.rules.recipe import BATCH, PROCESSES, THREADS, Recipe, batch_recipes, process_recipes, thread_recipes
+from tuner.rules.recipe import (
+    BATCH,
+    LATENCY,
+    PROCESSES,
+    THREADS,
+    Recipe,
+    batch_recipes,
+    latency_recipes,
+    process_recipes,
+    thread_recipes,
+)
 from tuner.rules.situation import FEATURES, Condition, Literal, thresholds
 from tuner.space.setting import Setting
 from tuner.space.term import OPENMP
@@ -43,7 +53,7 @@ class TrainingTable:
     @property
     def of_batch(self) -> bool:
         """Return whether the batch size is open."""
-        return self.group == BATCH
+        return self.group in (BATCH, LATENCY)
 
     def learn(self, plan: LearnPlan, among: Sequence[bool] | None = None) -> list[tuple[Condition, Recipe]]:
         """Return the rules that these studies, or those `among` them, give; the first that holds is followed."""
@@ -68,6 +78,12 @@ def process_table(studies: Sequence[StudyEvidence]) -> TrainingTable:
     """Return the table of rules on the number of processes, at the workloads' own batch sizes."""
     telling = [study.processes for study in studies if study.processes is not None]
     return _table(PROCESSES, telling, process_recipes(), [Recipe()] * len(telling))
+
+
+def latency_table(studies: Sequence[StudyEvidence]) -> TrainingTable:
+    """Return the table of rules on the number of processes and the batch of each, at about the default's latency."""
+    telling = [study.latency for study in studies if study.latency is not None]
+    return _table(LATENCY, telling, latency_recipes(), [Recipe()] * len(telling))
 
 
 def first_rule(rules: Rules, study: StudyEvidence) -> int:

@@ -118,7 +118,7 @@ def one_per(cores: int) -> Term:
 CORES = Term(name="cores", words="all usable cores", value_at=lambda s, _: s.cores)
 SHARE = Term(
     name="cores/inter_op",
-    words="the usable cores shared among the pools",
+    words="the usable cores divided by inter_op",
     value_at=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
 )
 NODES = Term(
