@@ -679,7 +679,8 @@ def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
         parts += _rendered_group(each)
     parts += [""]
     rows = [*notes(rules), *(("Unknown", line) for line in never_measured(rules))]
-    return [*parts, *(Text.assemble((title.ljust(10), "bold"), text) for title, text in rows)]
+    width = max(len(title) for title, _ in rows) + 2
+    return [*parts, *(Text.assemble((title.ljust(width), "bold"), text) for title, text in rows)]
 
 
 def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
