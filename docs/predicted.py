@@ -85,8 +85,8 @@ def draw(axes: Axes, title: str, pairs: Pairs, ticks: tuple[float, ...]) -> None
 
 def panels(folder: Path) -> Iterator[tuple[str, Pairs, tuple[float, ...]]]:
     """Yield the title of each panel, its points and its ticks."""
-    yield "TensorFlow, 16 cores:\nspeed over the default", on_16_cores(), (0.5, 1, 2, 4, 8)
-    yield "PyTorch, 16 and 18 cores:\nspeed over all threads", of_threads(folder), (0.25, 0.5, 1, 1.5)
+    yield "TensorFlow, 16 cores:\nspeed over the default", on_16_cores(), (0.25, 0.5, 1, 2, 4, 8, 12)
+    yield "PyTorch, 16 and 18 cores:\nspeed over all threads", of_threads(folder), (0.125, 0.25, 0.5, 1, 1.5)
     yield "PyTorch, 16 cores:\ninstances over one instance", of_instances(folder), (0.5, 1, 2, 3)
 
 
