@@ -191,7 +191,9 @@ def test_the_page_begins_with_what_to_set_by_cores(with_processes: RuleSet) -> N
         Known.MEASURED,
         Known.PREDICTED,
     ]
-    assert str(some[0]) == "keep the default: nothing else is clearly better (4 cores: measured, 12 models)"
+    assert (
+        str(some[0]) == "keep the default: nothing else is clearly better for all models (4 cores: measured, 12 models)"
+    )
     assert re.fullmatch(
         r"one per core: 1\.\d+× \[1\.\d+, 1\.\d+\], a call takes (9|10)\.\d\d× "
         r"\(16 cores: measured, 12 models\)",
@@ -236,7 +238,7 @@ def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: Rul
     small = structs.replace(made[0], gain=Ratio(ratio=1.03, low=0.7, high=1.5, n_workloads=5))
     doubtful = structs.replace(with_processes, groups={}, predicted={PROCESSES: (small,)})
     (cell,) = next(cells[PROCESSES] for cores, cells in by_cores(doubtful) if cores == "16")
-    kept = "keep the default: one per 2 cores gives 1.03× [0.70, 1.50]"
+    kept = "keep the default: 1.03× [0.70, 1.50] with one per 2 cores"
     assert str(cell) == f"{kept} (16 cores: predicted)"
     without = {name: group for name, group in predicted.groups.items() if name != PROCESSES}
     unseen = structs.replace(predicted, groups=without)  # no study tells of processes

@@ -61,7 +61,7 @@ class Cell:
             return f"{self.known}{f' ({self.cores}: {self.basis})' if self.basis else ''}"
         figure = "" if self.gain is None else ratio_text(self.gain.ratio, self.gain.low, self.gain.high, "×")
         price = "" if self.call is None else f", a call takes {ratio_text(self.call.ratio, None, None, '×')}"
-        why = f"{self.tried} gives {figure}" if self.tried else "nothing else is clearly better"
+        why = f"{figure} with {self.tried}" if self.tried else "nothing else is clearly better for all models"
         what = f"{self.advised}: {figure}{price}" if self.advised else f"keep the default: {why}"
         basis = f", {self.basis}" if self.known is Known.MEASURED else ""  # all that is predicted has one
         return f"{self.models}{what} ({self.cores}: {self.known}{basis})"
@@ -153,7 +153,7 @@ def _of_rule(rule: Rule, row: StratumEvidence, group: RuleList) -> Cell:
         tried=words,
         gain=gain,
         call=row.call if row.is_advised else None,
-        basis=plural(gain.n_workloads, "model") + (", too few to decide alone" if is_few else ""),
+        basis=plural(gain.n_workloads, "model") + (", advised because of other cores" if is_few else ""),
     )
 
 

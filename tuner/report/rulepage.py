@@ -66,7 +66,7 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     yield f"{words.heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
     yield ""
     yield from _by_cores(rules)
-    yield from ("**Never measured** (cells above are predicted there, or unknown):", "")
+    yield from ("**Never measured**, each by itself (cells above are predicted there, or unknown):", "")
     yield from (f"- {line}" for line in words.never_measured(rules))
     yield from ("", "## What to set", "")
     yield from _summary(rules)

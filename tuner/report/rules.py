@@ -366,9 +366,9 @@ _SPEED_UP = (
     "lie outside it. Other machines may differ more"
 )
 _CALL = (
-    "how many times as long a call takes as under the defaults, in the mean, if every process is busy. It is the batch "
-    "size relative to the workload's own, times the processes, divided by the speed-up. Rules know neither p99 nor "
-    "memory. tftune search shows both"
+    "how many times as long a call takes, in the mean and with every process busy, as one call at a time under the "
+    "defaults. It is the batch size relative to the workload's own, times the processes, divided by the speed-up. "
+    "Rules know neither p99 nor memory. tftune search shows both"
 )
 _SAME_LATENCY = (
     f"several processes, mostly with smaller batches. If a call takes more than {MUCH_LONGER:g} times as long as under "
@@ -444,7 +444,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         more += [_more_text(each, kind) for each in against if values and is_gain(each.over_default)]
         if values and name in OF_PROCESSES:
             models = _by_model(group, rule, kind)
-            by_model.append(f"{sets[values].letter} on {kind_text(kind)}, held out, by model: {models}")
+            by_model.append(f"{sets[values].letter} on {kind_text(kind)}, by model (estimates, held out): {models}")
         rows.append(
             (
                 _models(rule, group),
@@ -472,7 +472,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         rows=tuple(row[first:] for row in rows),
         sets=tuple(sets.values()),
         notes=tuple(notes),
-        no_rule=_NO_SITUATIONS if why is None else f"no rule, {KEEP[name]}: {why}",
+        no_rule=_NO_SITUATIONS if why is None else f"no rule, {KEEP[name]}: {why}{_single_models(group)}",
     )
 
 
@@ -486,6 +486,23 @@ def _by_model(group: RuleList, rule: Rule, kind: Stratum) -> str:
     gains = {workload: math.exp(fmean(own)) for workload, own in logs.items()}
     ordered = sorted(gains, key=gains.__getitem__, reverse=True)
     return ", ".join(f"{workload} {gains[workload]:.2f}×" for workload in ordered)
+
+
+def _single_models(group: RuleList) -> str:
+    """Return what the best setting found gains in each model on the most cores that were studied, if any gains."""
+    tested = group.proof.by_workload
+    studies = () if tested is None else tested.studies
+    most = max((int(each.situation.cores or 0) for each in studies), default=0)
+    gains = {
+        each.situation.workload: each.best_over[FRAMEWORK.catalogue.default]
+        for each in studies
+        if int(each.situation.cores or 0) == most and FRAMEWORK.catalogue.default in each.best_over
+    }
+    ordered = sorted((name for name, gain in gains.items() if is_gain(gain)), key=gains.__getitem__, reverse=True)
+    found = ", ".join(f"{name} {gains[name]:.2f}×" for name in ordered)
+    return (
+        f"; the best settings found for single models on {plural(most, 'core')} (estimates): {found}" if found else ""
+    )
 
 
 def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
