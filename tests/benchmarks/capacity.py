@@ -116,8 +116,8 @@ def figures(models: Sequence[str] = MODELS, n_requests: int = N_REQUESTS) -> Ite
                 off = {name: _off(curves, loads, rate, name) for name in QUANTILES}
                 at = f"{model}: capacity at p99 ≤ {times:g} times the unloaded ({limit_ms:.0f} ms), {rate:.2f}/s"
                 yield Figure(
-                    f"{at}: what an independent generator finds beside it, by {', '.join(QUANTILES)}; in brackets its "
-                    f"own standard error, from {N_TURNS} turns",
+                    f"{at}: what an independent generator finds beside it, by {', '.join(QUANTILES)}; in brackets the "
+                    f"standard error of both, from {N_TURNS} runs and {N_TURNS + 1} curves",
                     "; ".join(f"{100 * share:+.1f} % ({100 * se:.1f} %)" for share, se in off.values()),
                     f"within {100 * TOLERANCE:g} %",
                     abs(off["p99"][0]) <= TOLERANCE,
@@ -125,18 +125,24 @@ def figures(models: Sequence[str] = MODELS, n_requests: int = N_REQUESTS) -> Ite
 
 
 def _off(curves: Sequence[Sequence[dict]], loads: Sequence[dict], rate: float, name: str) -> tuple[float, float]:
-    """Return by what share the rate is off at which a quantile is reached, with the generator's standard error."""
+    """Return by what share the rate is off at which a quantile is reached, with its standard error.
+
+    The error is what the runs of the generator scatter by, and what the curves do: each is of other processes, and of
+    another minute.
+    """
     p = QUANTILES[name]
     # Each run of the generator lies between two curves.
     weights = np.array([0.5, *[1.0] * (N_TURNS - 1), 0.5]) / N_TURNS
-    expected = float(weights @ [math.log(_quantile_at(curve, rate, name)) for curve in curves])
+    by_curve = np.log([_quantile_at(curve, rate, name) for curve in curves])
+    expected = float(weights @ by_curve)
     slope = float(weights @ [_slope(curve, rate, name) for curve in curves])
     by_turn = np.log([1000 * np.quantile(each["responses_s"], p) for each in loads])
     measured = math.log(1000 * np.quantile(np.concatenate([each["responses_s"] for each in loads]), p))
     luck = _luck(loads, rate, p)
-    seen = {"expected": expected, "measured": measured, "luck": luck, "slope": slope, "by turn": by_turn.tolist()}
+    seen = {"expected": expected, "measured": measured, "luck": luck, "slope": slope}
+    seen |= {"by turn": by_turn.tolist(), "by curve": by_curve.tolist()}
     print(rate, name, seen, file=sys.stderr, flush=True)
-    se = float(np.std(by_turn, ddof=1)) / math.sqrt(N_TURNS)
+    se = math.sqrt(np.var(by_turn, ddof=1) / len(by_turn) + np.var(by_curve, ddof=1) / len(by_curve))
     return math.expm1((expected - measured + luck) / slope), se / slope
 
 
