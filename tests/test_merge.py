@@ -108,6 +108,28 @@ def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -
     assert {each.what for each in merge(source, into)} == {"known"}
 
 
+@pytest.mark.parametrize("key", ["checks", "loads"])
+def test_what_each_copy_measured_by_itself_is_never_lost(two: tuple[str, str, Record], key: str) -> None:
+    source, into, theirs = two
+    list(merge(source, into))
+    began = {"theirs": "2026-12-01T00:00:00+00:00", "ours": "2026-12-02T00:00:00+00:00"}
+    if key == "checks":
+        finals = theirs.get("finals")
+        of_two = {"contenders": finals["contenders"][:2]}
+        one, other = ({**finals, **of_two, "began": each} for each in began.values())
+    else:
+        one, other = ({"result": {}, "measured": each} for each in began.values())
+    theirs.add(key, one)
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    ours = all_records(opened(into))[0]
+    assert ours.get(key) == [one]
+    ours.put(key, [other])
+    theirs.put("updated", "2026-12-24T00:00:00+00:00")  # and so it is the newer copy
+    assert [(each.study, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
+    assert [record.get(key) for record in all_records(opened(into))] == [[other], [one]]
+    assert {each.what for each in merge(source, into)} == {"known"}
+
+
 def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Call, tmp_path: Path) -> None:
     storage = opened(small)
     first, second = all_records(storage)[:2]

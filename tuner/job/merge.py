@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from tuner.result.document import describe_study
 from tuner.result.inspection import ImportLine
 from tuner.study.record import Record, name_value
 from tuner.study.storage import IMPORTED, all_records, generation_name, is_missing, open_storage, records, sqlite_file
+
+_APPENDED = ("checks", "loads")
 
 
 def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[ImportLine]:
@@ -115,12 +118,17 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
 
 def _contains(a: Record, b: Record) -> bool:
     """Return whether copy `a` of a study contains everything that copy `b` contains."""
-    return _trials(b) <= _trials(a) and _state(b) <= _state(a)
+    return _trials(b) <= _trials(a) and _appended(b) <= _appended(a) and _state(b) <= _state(a)
 
 
 def _trials(record: Record) -> Counter[tuple[object, ...]]:
     """Return what tells the trials of two copies of a study apart: not their numbers, which a copy counts anew."""
     return Counter((*sorted(trial.params.items()), trial.value) for trial in _finished(record))
+
+
+def _appended(record: Record) -> Counter[tuple[str, str]]:
+    """Return the checks and loads of a study, which each copy may have measured by itself."""
+    return Counter((key, json.dumps(each, sort_keys=True)) for key in _APPENDED for each in record.get(key) or ())
 
 
 def _finished(record: Record) -> list[FrozenTrial]:
