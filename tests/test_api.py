@@ -451,7 +451,7 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     rules = tuner.load_rules("shipped")
     assert rules.markdown() == call("rules", "--rules", "shipped", "--format", "md")[1]
     assert rules.html() == call("rules", "--rules", "shipped", "--format", "html")[1]
-    assert repr(rules) == "<Rules 2, from 237 studies>"
+    assert repr(rules) == "<Rules 3, from 237 studies>"
     assert "more than 16 cores" in str(rules)
     assert "more than 16 cores" in str(HTMLFormatter()(rules))
     # Cores; situations and sets of threads, and of processes.

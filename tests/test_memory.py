@@ -62,7 +62,7 @@ def test_a_batch_size_that_memory_does_not_hold_ends_its_trial_and_not_the_searc
     search = subprocess.run(
         [
             str(Path(sys.executable).with_name("tftune")), "search", "./hungry.py", "--batch-size", "1,64",
-            "--set", "inter_op=1", "--set", "intra_op=2", "--no-instances", "--time-budget", "30s", "--json",
+            "--set", "inter_op=1", "--set", "intra_op=2", "--no-instances", "--time-budget", "90s", "--json",
         ],
         cwd=tmp_path,
         capture_output=True,

@@ -663,7 +663,8 @@ def _n_trials(folder: Path) -> dict[str, int]:
     """Return the number of trials by study, each of another setting."""
     rows = json.loads(tftune("export", "--format", "json", cwd=folder).stdout)
     settings = {
-        (row["study"], *(row.get(k) for k in ("instances", "inter_op", "intra_op", "batch_size"))) for row in rows
+        (row["study"], *(row.get(k) for k in ("instances", "inter_op", "intra_op", "batch_size", "onednn")))
+        for row in rows
     }
     assert len(settings) == len(rows)
     return Counter(row["study"] for row in rows)
