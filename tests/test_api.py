@@ -454,8 +454,8 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     assert repr(rules) == "<Rules 3, from 237 studies>"
     assert "more than 16 cores" in str(rules)
     assert "more than 16 cores" in str(HTMLFormatter()(rules))
-    # Cores; situations and sets of threads, and of processes.
-    assert str(HTMLFormatter()(rules)).count("<table>") == 5
+    # Cores; situations and sets of threads, of batch sizes, and of processes.
+    assert str(HTMLFormatter()(rules)).count("<table>") == 7
 
 
 @pytest.mark.tensorflow
