@@ -483,9 +483,12 @@ def _by_model(group: RuleList, rule: Rule, kind: Stratum) -> str:
     for each in () if tested is None else tested.studies:
         if kind.covers(each.situation) and each.recipe[-1:] == (recipe,):
             logs.setdefault(each.situation.workload, []).append(math.log(each.over_default))
-    gains = {workload: math.exp(fmean(own)) for workload, own in logs.items()}
-    ordered = sorted(gains, key=gains.__getitem__, reverse=True)
-    return ", ".join(f"{workload} {gains[workload]:.2f}×" for workload in ordered)
+    return _listed({workload: math.exp(fmean(own)) for workload, own in logs.items()})
+
+
+def _listed(gains: Mapping[str, float]) -> str:
+    """Return the gains of models in a line, the largest first."""
+    return ", ".join(f"{name} {gains[name]:.2f}×" for name in sorted(gains, key=gains.__getitem__, reverse=True))
 
 
 def _single_models(group: RuleList) -> str:
@@ -493,16 +496,12 @@ def _single_models(group: RuleList) -> str:
     tested = group.proof.by_workload
     studies = () if tested is None else tested.studies
     most = max((int(each.situation.cores or 0) for each in studies), default=0)
-    gains = {
-        each.situation.workload: each.best_over[FRAMEWORK.catalogue.default]
-        for each in studies
-        if int(each.situation.cores or 0) == most and FRAMEWORK.catalogue.default in each.best_over
-    }
-    ordered = sorted((name for name, gain in gains.items() if is_gain(gain)), key=gains.__getitem__, reverse=True)
-    found = ", ".join(f"{name} {gains[name]:.2f}×" for name in ordered)
-    return (
-        f"; the best settings found for single models on {plural(most, 'core')} (estimates): {found}" if found else ""
-    )
+    of_most = (each for each in studies if int(each.situation.cores or 0) == most)
+    gains = {each.situation.workload: each.best_over.get(FRAMEWORK.catalogue.default, 1.0) for each in of_most}
+    found = _listed({name: gain for name, gain in gains.items() if is_gain(gain)})
+    if not found:
+        return ""
+    return f"; the best settings found for single models on {plural(most, 'core')} (estimates): {found}"
 
 
 def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:

@@ -17,7 +17,7 @@ from functools import cache
 
 from msgspec import structs
 
-from tuner.rules.evidence import StudyEvidence, n_items
+from tuner.rules.evidence import StudyEvidence, n_items, n_processes_of
 from tuner.rules.gains import baselines, evidence_for
 from tuner.rules.learn import LearnPlan
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
@@ -46,7 +46,7 @@ from tuner.rules.table import (
     thread_table,
 )
 from tuner.space.deployment import Deployment
-from tuner.space.groups import INSTANCES, cores_each
+from tuner.space.groups import cores_each
 from tuner.space.setting import Setting
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.estimate import Estimate
@@ -176,7 +176,7 @@ def _with_expected(
     for row in rows:
         of_row = [study for study in studies if row.kind.covers(study.kind)]
         n_machines = len({study.host for study in of_row})
-        counts = {_n_processes(study.setting(recipe)) for study in of_row}
+        counts = {n_processes_of(study.setting(recipe)) for study in of_row}
         n_processes = counts.pop() if len(counts) == 1 else None
         completed.append(
             structs.replace(
@@ -199,10 +199,6 @@ def _call(studies: Sequence[StudyEvidence], recipe: Recipe) -> Ratio | None:
         for setting in [study.setting(recipe)]
     ]
     return Ratio.of(over_workloads(longer)) if longer else None
-
-
-def _n_processes(setting: Setting) -> int:
-    return int(setting.to_dict().get(INSTANCES, 1))
 
 
 def _guides(studies: Sequence[StudyEvidence], settings: Sequence[Setting]) -> list[str]:
@@ -236,7 +232,7 @@ def _example(
     study, setting = max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores)
     own_batch = setting.batch_size == study.default.batch_size
     other = setting.without("batch_size") != study.default.without("batch_size")
-    values, n_processes = setting.to_dict(), _n_processes(setting)
+    values, n_processes = setting.to_dict(), n_processes_of(setting)
     if n_processes > 1:
         machine, pool = study.situation.machine, study.situation.pool
         own = FRAMEWORK.threads_on(cores_each(machine.cores, machine, n_processes))

@@ -449,7 +449,12 @@ def at_latency(measured: Measured, default: Setting) -> Measured:
 
 def n_items(setting: Setting, default: Setting) -> float:
     """Return how many items the calls of all processes have at once, relative to the default's call."""
-    return int(setting.to_dict().get(INSTANCES, 1)) * setting.batch_size / default.batch_size
+    return n_processes_of(setting) * setting.batch_size / default.batch_size
+
+
+def n_processes_of(setting: Setting) -> int:
+    """Return how many processes a setting has: one, unless it says otherwise."""
+    return int(setting.to_dict().get(INSTANCES, 1))
 
 
 def gain_at_latency(log_ratio: float, items: float) -> float:
