@@ -5,13 +5,12 @@ python docs/gains.py
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
-from matplotlib import rc_context
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+from tuner.report.chart import svg_of
 
 ROOT = Path(__file__).parents[1]
 RATIO = r"[\d.]+× \[[\d., ]+\]"
@@ -48,10 +47,7 @@ def picture() -> str:
         axes.set_ylim(len(panel) - 0.5, -0.8)
         axes.set_xlabel("times the speed of TensorFlow's defaults")
         axes.spines[["top", "right"]].set_visible(False)
-    text = io.StringIO()
-    with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):  # the same table gives the same text
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
-    return text.getvalue()
+    return svg_of(figure, transparent=False)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,18 @@ python -m docs.predicted PACKRAT
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from tests.benchmarks.predictions import FOLDER
 from tests.benchmarks.quick import ON_16
 from tests.benchmarks.strangers import beside16, beside_groups, busy_losses, curves_of, guesses, kind_of
+from tuner.report.chart import svg_of
 
 Pairs = dict[str, list[tuple[float, float]]]
 """The measured and the predicted ratio of each setting, by the legend's words."""
@@ -95,10 +93,7 @@ def picture(folder: Path) -> str:
     figure = Figure(figsize=(10.5, 4.0), layout="constrained", dpi=150)
     for axes, panel in zip(figure.subplots(1, 3), panels(folder), strict=True):
         draw(axes, *panel)
-    text = io.StringIO()
-    with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):  # the same points give the same text
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
-    return text.getvalue()
+    return svg_of(figure, transparent=False)
 
 
 if __name__ == "__main__":
