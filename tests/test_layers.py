@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     "errors", "identity", "inherited", "paths", "plain", "plugins", "quantity",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "study", "model",
-    "rules", "result", "job", "report", "deploy", "api", "cli",
+    "rules", "result", "job", "cluster", "report", "deploy", "api", "cli",
 ]  # fmt: skip
 TUNER = ROOT / "tuner"
 FILES = sorted(TUNER.rglob("*.py"))

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import optuna
 import pytest
+import sqlalchemy
 
 from tests.conftest import Call
 from tests.planted import studies_in
 from tuner.errors import BadInputError
+from tuner.job import merge as merging
 from tuner.job import rulebook
 from tuner.job.merge import merge
 from tuner.job.selection import Selection
@@ -152,13 +154,30 @@ def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Cal
         assert f"skipped (damaged: its {lost} cannot be read): made-1" in error
 
 
-def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
+def test_an_import_that_is_cut_short_leaves_no_half_study(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
-    target = opened(into, create=True)
-    optuna.create_study(study_name="made-0", storage=target).set_user_attr("imported", socket.gethostname())
-    optuna.create_study(study_name="theirs", storage=target)
+    parts = [*merging.parts()]
+    monkeypatch.setattr(merging, "parts", lambda: iter([*parts, (sqlalchemy.table("none"), "trial_id")]))
+    with pytest.raises(KeyError):  # after all rows of the first study but its mark
+        list(merge(small, into))
+    assert optuna.get_all_study_names(opened(into)) == []
+    monkeypatch.undo()
+    assert {each.what for each in merge(small, into)} == {"new"}
+
+
+def test_a_copy_has_all_that_optuna_knows_of_a_study(small: str, tmp_path: Path) -> None:
+    into = f"sqlite:///{tmp_path}/team.db"
     list(merge(small, into))
-    assert sorted(optuna.get_all_study_names(target)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
+    for ours, copy in zip(all_records(opened(small)), all_records(opened(into)), strict=True):
+        assert ours.study.directions == copy.study.directions
+        assert ours.study.metric_names == copy.study.metric_names
+        assert {**ours.study.user_attrs, "imported": socket.gethostname()} == copy.study.user_attrs
+        for a, b in zip(ours.study.get_trials(), copy.study.get_trials(), strict=True):
+            for name in ("number", "state", "value", "params", "distributions", "user_attrs", "system_attrs"):
+                assert getattr(a, name) == getattr(b, name), name
+            assert (a.datetime_start, a.datetime_complete) == (b.datetime_start, b.datetime_complete)
 
 
 def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path) -> None:
@@ -182,17 +201,6 @@ def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(t
     record.study.add_trial(record.study.get_trials()[0])
     list(merge(source, into))
     assert [each.what for each in merge(source, into)] == ["known"]
-
-
-def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[str, str, Record]) -> None:
-    source, into, record = two
-    list(merge(source, into))
-    target = opened(into)
-    optuna.copy_study(from_study_name="made-0", from_storage=target, to_storage=target, to_study_name="made-0.2")
-    record.put("updated", "2026-12-24T00:00:00+00:00")
-    all_records(target)[1].put("updated", "2026-12-24T00:00:00+00:00")
-    assert [(each.study, each.what) for each in merge(source, into)] == [("made-0.2", "known")]
-    assert optuna.get_all_study_names(target) == ["made-0.2"]
 
 
 def test_a_storage_is_not_merged_with_itself(small: str) -> None:

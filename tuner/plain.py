@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
+from unicodedata import category
 
 from msgspec import Struct, to_builtins
 
@@ -50,3 +51,10 @@ def _fields(value: Any) -> dict[str, Any]:
             n = each.metadata.get("digits")
             data[each.name] = to_plain(own if own is None or n is None else round(own, n))
     return data
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that would move a terminal's cursor, or reverse the text; line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cf") and c != "\n" else c for c in text)

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import deploy, inspect, measure, model, rules, search, studies, suite
+from tuner.cli import deploy, inspect, measure, model, node, rules, search, studies, suite
 from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
@@ -50,6 +50,7 @@ for _name, _function, _epilog, _panel in (
     ("profile", model.profile, model.PROFILE_EPILOG, _LOOK),
     ("predict", model.predict, model.PREDICT_EPILOG, _LOOK),
     ("suite", suite.suite, suite.EPILOG, _TEAM),
+    ("node", node.node, node.EPILOG, _TEAM),
     ("rules", rules.rules, rules.RULES_EPILOG, _TEAM),
     ("import", studies.import_studies, studies.IMPORT_EPILOG, _TEAM),
     ("export", studies.export, studies.EXPORT_EPILOG, _TEAM),

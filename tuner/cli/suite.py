@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 
 from tuner.cli import options
+from tuner.cli.node import Insecure, Tls
 from tuner.cli.options import complete_device, complete_framework, examples, measuring, other, output, takes
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
-from tuner.errors import FindingError
+from tuner.errors import BadInputError, FindingError
 from tuner.job.request import SuiteRequest
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ EPILOG = examples(
     "tftune suite --workloads resnet50,mlp --modes inference,training",
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
     "tftune suite --plan 15m",
+    "tftune suite --cluster tls://head:8786 --tls certificates",
     "tftune suite --dry-run",
 )
 
@@ -62,6 +66,14 @@ EPILOG = examples(
 )
 def suite(
     request: SuiteRequest,
+    cluster: Annotated[
+        str | None,
+        other(
+            "--cluster URL", "Run on all nodes of a Dask scheduler, tls://host:8786, or as one on this machine: local."
+        ),
+    ] = None,
+    tls: Tls = None,
+    insecure: Insecure = False,
     dry_run: Annotated[bool, output("--dry-run", "Show what would run, without running it.")] = False,
     json_: options.Json = False,
 ) -> None:
@@ -75,6 +87,11 @@ def suite(
     from tuner.report import studylist
     from tuner.result.inspection import SuiteResult
 
+    if cluster is not None:
+        if dry_run:
+            raise BadInputError("--dry-run with --cluster", "leave one or the other out: only nodes know their cases")
+        _run_on(cluster, request, tls=tls, insecure=insecure, json_=json_)
+        return
     planned = suites.plan(request)
     done: list[FinishedCase] = []
     if not dry_run:
@@ -92,6 +109,41 @@ def suite(
             show(studylist.planned_table(cases))
         show(studylist.suite_summary(cases, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
+        raise typer.Exit(INTERRUPTED)
+    if any(case.state == "failed" for case in cases):
+        raise typer.Exit(FindingError.exit_code)
+
+
+def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: bool, json_: bool) -> None:
+    """Run a suite on the nodes of a cluster, and show what came of it."""
+    from tuner.cluster.daskengine import engine
+    from tuner.cluster.fleet import Fleet
+    from tuner.measure.budget import DEFAULT_TIME_S, parse_duration
+    from tuner.report import studylist
+    from tuner.report.fleet import FleetShown
+    from tuner.report.studylist import outcome
+    from tuner.result.inspection import SuiteResult
+
+    budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
+    interrupted = False
+    with FleetShown(console(stderr=True), budget_s) as shown, engine(cluster, tls=tls, insecure=insecure) as nodes:
+        fleet = Fleet(request=request, engine=nodes, events=shown)
+        try:
+            fleet.run()
+        except KeyboardInterrupt:
+            interrupted = True
+            shown.notice("interrupted; nodes end what they run, and the same command fetches it")
+    cases = [
+        structs.replace(case, outcome=case.outcome or outcome(study, ""))
+        for case, study in zip(fleet.cases(), fleet.studies(), strict=True)
+    ]
+    if json_:
+        show_json(SuiteResult(cases=tuple(cases), absent=tuple(fleet.absent)))
+    else:
+        if request.plan is not None:
+            show(studylist.planned_table(cases))
+        show(studylist.suite_summary(cases, sum(case.wall_s or 0.0 for case in cases)))
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
     if any(case.state == "failed" for case in cases):
         raise typer.Exit(FindingError.exit_code)

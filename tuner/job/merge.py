@@ -6,20 +6,34 @@ import itertools
 import json
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import optuna
-from optuna.trial import FrozenTrial
+import sqlalchemy
+from optuna.storages._rdb import models  # the tables; a database of other ones is refused (`check_schema`)
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.result.document import describe_study
 from tuner.result.inspection import ImportLine
-from tuner.study.record import Record, name_value
-from tuner.study.storage import IMPORTED, all_records, generation_name, is_missing, open_storage, records, sqlite_file
+from tuner.study.record import Record
+from tuner.study.storage import (
+    IMPORTED,
+    engine_of,
+    generation_name,
+    is_missing,
+    open_storage,
+    records,
+    sqlite_file,
+    unreadable,
+)
 
 _APPENDED = ("checks", "loads")
+_FINISHED = [state for state in TrialState if state.is_finished()]
+_STUDIES: sqlalchemy.Table = models.BaseModel.metadata.tables["studies"]
+_TRIALS: sqlalchemy.Table = models.BaseModel.metadata.tables["trials"]
 
 
 def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[ImportLine]:
@@ -30,90 +44,123 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     nothing to copy, and before anything is written.
     """
     url = storage_url(source)
-    if _absolute(url) == _absolute(into):
+    if absolute(url) == absolute(into):
         raise BadInputError(f"{source} is the storage that you import into", "give the file or URL of another storage")
     source_storage = open_storage(url, create=False)
     if source_storage is None:
         what = f"there is no file {source}" if is_missing(url) else f"no studies in {source}"
         raise BadInputError(what, "give the file or URL of a tftune storage")
-    source_records, unreadable = records(source_storage)
+    source_records, unread = records(source_storage)
     if not source_records:
-        reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in unreadable.items()) or (
+        reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in unread.items()) or (
             "it has no tftune studies"
         )
         raise BadInputError(f"no studies to import in {source}: {reasons}", "give the file or URL of a tftune storage")
-    with import_lock(_absolute(into), waiting=waiting):
-        target_storage = open_storage(into, create=True)
-        assert target_storage is not None  # create=True
-        for each in target_storage.get_all_studies():
-            # Of an import that was cut short; another host's may be on its way.
-            is_own_import = each.user_attrs.get(IMPORTED) == socket.gethostname()
-            if is_own_import and "schema" not in each.user_attrs:
-                optuna.delete_study(study_name=each.study_name, storage=target_storage)
-        existing = {record.name: record for record in all_records(target_storage)}
-        used_names = set(optuna.get_all_study_names(target_storage))
+    with import_lock(absolute(into), waiting=waiting):
+        target = Target(into)
         for record in source_records:
-            try:
-                describe_study(record)  # what cannot be read would stop every table of the team
-            except DamagedStudyError as error:
-                yield ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged")
-                continue
-            yield _merge(record, target_storage, existing, used_names)
-    for reason, names in unreadable.items():
+            yield target.add(record, engine_of(source_storage))
+    for reason, names in unread.items():
         yield from (ImportLine(source=name, study=None, what=f"skipped: {reason}") for name in names)
 
 
-def _absolute(url: str) -> str:
+def absolute(url: str) -> str:
     """Return what tells storages apart: the file itself, however it is named, or the URL of another database."""
     file = sqlite_file(url)
     return url if file is None else str(file.resolve())
 
 
-def _merge(
-    record: Record,
-    target_storage: optuna.storages.BaseStorage,
-    existing: dict[str, Record],
-    used_names: set[str],
-) -> ImportLine:
-    copies = [r for r in existing.values() if _stem(r) == _stem(record) and _identity(r) == _identity(record)]
-    complete_copy = next((r for r in copies if _contains(r, record)), None)
-    if complete_copy is not None:
-        for each in copies:
-            # Left behind by an earlier import on this host that was killed after it wrote the newer copy.
-            if (
-                each is not complete_copy
-                and each.get(IMPORTED) == socket.gethostname()
-                and _contains(complete_copy, each)
-            ):
-                optuna.delete_study(study_name=each.name, storage=target_storage)
-                del existing[each.name]
-        return ImportLine(source=record.name, study=complete_copy.name, what="known")
-    # Where both went on by themselves, both are kept.
-    older_copy = next((r for r in copies if _contains(record, r)), None)
-    name = _free_name(_stem(record), used_names) if older_copy is None else older_copy.name
-    if older_copy is not None:
-        # Keep the old copy until the new one is complete under a temporary name; then either can be read if we are
-        # killed.
-        temporary_name = _free_name(_stem(record), used_names)
-        _copy(record, target_storage, temporary_name)
-        optuna.delete_study(study_name=name, storage=target_storage)
-        _copy(record, target_storage, name)
-        optuna.delete_study(study_name=temporary_name, storage=target_storage)
-    else:
-        _copy(record, target_storage, name)
-    used_names.add(name)
-    return ImportLine(source=record.name, study=name, what="new" if older_copy is None else "newer")
+class Target:
+    """The storage that is imported into, opened once for all that comes; each study comes in one transaction."""
+
+    def __init__(self, url: str) -> None:
+        """Open it, or make it; raises BadInputError."""
+        storage = open_storage(url, create=True)
+        assert storage is not None  # create=True
+        self._storage, self._engine = storage, engine_of(storage)
+
+    def record(self, name: str) -> Record:
+        """Return a study of the storage."""
+        return Record(optuna.load_study(study_name=name, storage=self._storage))
+
+    def add(self, record: Record, source: sqlalchemy.Engine) -> ImportLine:
+        """Copy a study of another database that is not there, or is newer; the caller holds the right to import.
+
+        One that cannot be read is left out: it would stop every table of the team.
+        """
+        try:
+            describe_study(record)
+        except DamagedStudyError as error:
+            return ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged")
+        stem = _stem(record.name)
+        column = _STUDIES.c.study_name
+        with self._engine.connect() as rows:
+            alike = sqlalchemy.or_(column == stem, column.startswith(f"{stem}.", autoescape=True))
+            names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
+        others = [self.record(name) for name in names]
+        copies = [r for r in others if unreadable(r.attributes()) is None and _identity(r) == _identity(record)]
+        known = next((copy for copy in copies if _contains(copy, record)), None)
+        if known is not None:
+            return ImportLine(source=record.name, study=known.name, what="known")
+        # Where both went on by themselves, both are kept.
+        older = next((copy.name for copy in copies if _contains(record, copy)), None)
+        name = older or _free_name(stem, names)
+        with source.connect() as rows, self._engine.begin() as into:
+            if older is not None:
+                _delete(into, older)
+            _copy(rows, into, record.name, name)
+        return ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
 
 
-def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
-    """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
-    study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
-    name_value(study)
-    study.set_user_attr(IMPORTED, socket.gethostname())
-    study.add_trials(_finished(record))
-    attributes = record.attributes().raw
-    for key in sorted(attributes.keys() - {IMPORTED}, key=lambda key: (key == "schema", key)):
-        study.set_user_attr(key, attributes[key])
+def _copy(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
+    """Copy the rows of a study, and of its finished trials: one that runs elsewhere is that one's."""
+    study = rows.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == source_name))
+    new_study = _inserted(into, _STUDIES, {"study_name": name})
+    is_ours = sqlalchemy.and_(_TRIALS.c.study_id == study, _TRIALS.c.state.in_(_FINISHED))
+    new_trials = {
+        row["trial_id"]: _inserted(into, _TRIALS, {**row, "study_id": new_study, "trial_id": None})
+        for row in rows.execute(_TRIALS.select().where(is_ours).order_by(_TRIALS.c.number)).mappings()
+    }
+    for table, key in parts():
+        is_part = table.c[key] == study
+        new_ids = {study: new_study}
+        if key == "trial_id":
+            is_part, new_ids = table.c[key].in_(sqlalchemy.select(_TRIALS.c.trial_id).where(is_ours)), new_trials
+        own_key = next(iter(table.primary_key)).name
+        copied = [
+            {column: value for column, value in row.items() if column != own_key} | {key: new_ids[row[key]]}
+            for row in rows.execute(table.select().where(is_part)).mappings()
+            if (key, row.get("key")) != ("study_id", IMPORTED)
+        ]
+        if copied:
+            into.execute(table.insert(), copied)
+    mark = {"study_id": new_study, "key": IMPORTED, "value_json": json.dumps(socket.gethostname())}
+    into.execute(models.StudyUserAttributeModel.__table__.insert(), mark)
+
+
+def _inserted(into: sqlalchemy.Connection, table: sqlalchemy.Table, row: Mapping[str, object]) -> int:
+    """Insert a row; return its key, which the database chooses."""
+    values = {column: value for column, value in row.items() if value is not None}
+    key = into.execute(table.insert().values(values)).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def _delete(into: sqlalchemy.Connection, name: str) -> None:
+    """Delete the rows of a study."""
+    study = into.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name))
+    trials = sqlalchemy.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == study)
+    for table, key in parts():
+        into.execute(table.delete().where(table.c[key].in_(trials) if key == "trial_id" else table.c[key] == study))
+    for table in (_TRIALS, _STUDIES):
+        into.execute(table.delete().where(table.c.study_id == study))
+
+
+def parts() -> Iterator[tuple[sqlalchemy.Table, str]]:
+    """Yield the tables of what belongs to a study or to a trial, each with the column that says to which."""
+    for table in models.BaseModel.metadata.tables.values():
+        if table not in (_STUDIES, _TRIALS):
+            yield from ((table, key) for key in ("trial_id", "study_id") if key in table.c)
 
 
 def _contains(a: Record, b: Record) -> bool:
@@ -143,17 +190,17 @@ def _state(record: Record) -> tuple[int, int, str]:
     return len(stored.runs), 0 if stored_finals is None else len(stored_finals.rounds), stored.updated or ""
 
 
-def _stem(record: Record) -> str:
+def _stem(name: str) -> str:
     """Return a study's name without the number of its generation."""
-    head, _, tail = record.name.rpartition(".")
-    return head if head and tail.isdigit() else record.name
+    head, _, tail = name.rpartition(".")
+    return head if head and tail.isdigit() else name
 
 
 def _identity(record: Record) -> tuple[str, str]:
-    """Return what tells two studies of one name apart."""
+    """Return what copies of one study have in common, beside the name."""
     stored = record.attributes()
     return str(stored.created), stored.subject.machine.id
 
 
-def _free_name(name: str, used_names: set[str]) -> str:
+def _free_name(name: str, used_names: Container[str]) -> str:
     return next(candidate for n in itertools.count(1) if (candidate := generation_name(name, n)) not in used_names)

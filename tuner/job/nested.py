@@ -21,7 +21,7 @@ from tuner.paths import COMMAND
 from tuner.result.study import StudyResult
 
 INTERRUPTED = "interrupted"
-_INTERRUPTED = 130
+INTERRUPTED_CODE = 130
 _OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 
@@ -52,7 +52,7 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
             stdout=subprocess.PIPE,
             stderr=stderr_file,
             start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
-            preexec_fn=enter or end_with_parent,  # there is one thread
+            preexec_fn=enter or end_with_parent,  # other threads hold no locks that this needs
         )
         interrupted = False
         try:
@@ -62,26 +62,35 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
             child.terminate()
             out, _ = child.communicate()
         stderr_file.seek(0)
-        lines = [line for line in stderr_file.read().splitlines() if line.strip()]
-    if interrupted or child.returncode == _INTERRUPTED:
+        log = stderr_file.read()
+    if interrupted or child.returncode == INTERRUPTED_CODE:
         study = None
         if request.planned:  # of a search, what has no finals is nothing yet
             with contextlib.suppress(msgspec.MsgspecError):
                 study = msgspec.json.decode(out, type=StudyResult)
         return EndedSearch(study=study, interrupted=True, failure=INTERRUPTED)
     if child.returncode != 0:
-        reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
-        if reason is None:
-            log = "\n".join(lines)
-            reason = f"the search {ended_text(child.returncode, log)}"
-            reason += f": {last_words(log)}" if child.returncode > 0 and lines else ""
-        return EndedSearch(failure=reason)
+        return EndedSearch(failure=reason_of(child.returncode, log, "the search"))
     try:
         return EndedSearch(study=msgspec.json.decode(out, type=StudyResult))
     except msgspec.MsgspecError as error:
         return EndedSearch(failure=f"the search printed no result: {error}")
 
 
+def reason_of(returncode: int, log: str, what: str) -> str:
+    """Return why a process of ours has failed: its own line in the log, else how `what` has ended."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
+    if reason is not None:
+        return reason
+    last = f": {last_words(log)}" if returncode > 0 and lines else ""
+    return f"{what} {ended_text(returncode, log)}{last}"
+
+
+def own_command(module: str) -> list[str]:
+    """Return the words that run a module of this package, whatever `tuner.py` the folder or PYTHONPATH has."""
+    return [sys.executable, "-P", str(COMMAND), "-m", module]
+
+
 def _command() -> list[str]:
-    """Return the words that run the search: of this package, whatever `tuner.py` the folder or PYTHONPATH has."""
-    return [sys.executable, "-P", str(COMMAND), "-m", "tuner.cli.nested"]
+    return own_command("tuner.cli.nested")

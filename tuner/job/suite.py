@@ -9,18 +9,19 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from msgspec import UNSET
+import optuna
+from msgspec import UNSET, Struct
 
 from tuner.devices import registry as devices
-from tuner.devices.device import Device
 from tuner.errors import BadInputError, NoModeError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
+from tuner.identity import digest
 from tuner.job import planned
 from tuner.job.job import prepare, timing_variables, trial_environment
 from tuner.job.nested import INTERRUPTED, EndedSearch, run_search
@@ -36,11 +37,10 @@ from tuner.measure.budget import DEFAULT_TIME_S, Countdown, parse_duration
 from tuner.measure.objective import Objective
 from tuner.quantity import CPUS
 from tuner.result.study import StudyResult
-from tuner.space.spacefile import SpaceFile
 from tuner.study.attributes import Attributes
 from tuner.study.record import Record
-from tuner.study.storage import all_records, check_storage, open_storage, storage_errors
-from tuner.study.subject import Subject
+from tuner.study.storage import attributes_in, check_storage, open_storage, storage_errors
+from tuner.study.subject import identity_of
 from tuner.workload import workload as workloads
 from tuner.workload.pyfile import INFERENCE, MODES
 from tuner.workload.spec import WorkloadSpec
@@ -50,6 +50,27 @@ ALL = "all"
 _EXPORTS = 0.5  # of the time of a plan: models that take longer to write are left to their own studies
 _OF_A_CASE = (TunerError, OSError, subprocess.SubprocessError, ValueError)
 """The failures that belong to a case: the next one may still run."""
+
+
+class CaseKey(Struct, frozen=True, kw_only=True):
+    """What a case and its study have in common: two of one key are the same measurement."""
+
+    host: str
+    """What tells kinds of hosts apart, `tuner.machine.host.host_of`."""
+    affinity: str
+    quota_us: int | None
+    """CPU time (µs) in each period of `PERIOD_US`, as the kernel keeps it."""
+    device: str
+    """The digest of what timings depend on in a device."""
+    fingerprint: str
+    mode: str
+    execution: str
+    build: str
+    space: str
+    space_digest: str
+    environment: str
+    """The digest of the variables that timings depend on."""
+    batch_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +84,7 @@ class Case:
     build: Build
     batch_sizes: tuple[int, ...] = ()
     """Those that were asked for; none: the search space's."""
+    key: CaseKey
 
     @property
     def title(self) -> str:
@@ -126,7 +148,7 @@ def plan(request: SuiteRequest) -> Suite:
         request = planned.completed(request, framework, device)
     space = space_file(request.space or device.space, framework, machine)
     check_storage(request.storage)
-    named, absent = _workloads(request)
+    named, absent = workloads_of(request)
     if request.plan is None:
         shapes, refused = _shapes(request, machine), list[str]()
         parts = [planned.Part(mode=mode, shape=shape) for mode in _modes(request) for shape in shapes]
@@ -136,6 +158,24 @@ def plan(request: SuiteRequest) -> Suite:
     environment = timing_variables(env, framework, device)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     builds = {python: framework.probe(python, env) for python in pythons}
+
+    def key(workload: Workload, part: planned.Part, build: Build, sizes: tuple[int, ...]) -> CaseKey:
+        quotas = [each for each in (part.shape.quota, machine.cpu_quota) if each is not None]
+        return CaseKey(
+            host=host_of(machine),
+            affinity=part.shape.affinity,
+            quota_us=_quota_us(min(quotas, default=None)),
+            device=digest(identity_of(device)),
+            fingerprint=workload.fingerprint,
+            mode=workload.mode,
+            execution=workload.execution,
+            build=build.id,
+            space=space.name,
+            space_digest=space.digest,
+            environment=digest(environment),
+            batch_sizes=sizes,
+        )
+
     # The first loop varies slowest, so that a suite that ends early has run every workload at least once.
     cases = [
         Case(
@@ -143,24 +183,17 @@ def plan(request: SuiteRequest) -> Suite:
             workload=workload,
             shape=part.shape,
             python=python,
-            build=builds[python],
-            batch_sizes=part.batch_sizes(workload.batch_size),
+            build=build,
+            batch_sizes=(sizes := part.batch_sizes(workload.batch_size)),
+            key=key(workload, part, build, sizes),
         )
         for part in parts
-        for python in pythons
+        for python, build in builds.items()
         for spec, workload in [each for each in named if each[1].mode == part.mode][: part.most]
     ]
-    storage = open_storage(request.storage, create=False)
-    stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
-    matching_studies = [
-        (r, a, a.subject) for r, a in stored if _matches_request(a, request, machine, device, space, environment)
-    ]
     existing, begun = dict[int, Record](), dict[int, Record]()
-    for number, case in enumerate(cases):
-        of_case = ((r, a) for r, a, subject in matching_studies if _is_of(subject, case, machine.cpu_quota))
-        own = next(((r, a) for r, a in of_case if _batch_sizes(a) == case.batch_sizes), None)
-        if own is not None:
-            (existing if request.plan is None or own[1].is_complete else begun)[number] = own[0]
+    for number, (record, is_complete) in matching_studies(request, [case.key for case in cases]).items():
+        (existing if is_complete else begun)[number] = record
     return Suite(
         request=request,
         cases=cases,
@@ -172,7 +205,7 @@ def plan(request: SuiteRequest) -> Suite:
     )
 
 
-def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
+def workloads_of(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
     modes = _modes(request)
     requested_names = words(ALL if request.workloads is None else request.workloads)
@@ -229,19 +262,25 @@ def _whole(text: str, option: str) -> int:
         raise BadInputError(f"{option} is '{text}'", "expected whole numbers, e.g. 1,2") from None
 
 
-def _matches_request(
-    stored: Attributes,
-    request: SuiteRequest,
-    machine: Machine,
-    device: Device,
-    space: SpaceFile,
-    environment: Mapping[str, str],
-) -> bool:
-    """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals.
+def matching_studies(request: SuiteRequest, keys: Sequence[CaseKey]) -> dict[int, tuple[Record, bool]]:
+    """Return the newest study that the storage has of each key, by the key's index, and whether it is complete."""
+    storage = open_storage(request.storage, create=False) if keys else None
+    if storage is None:
+        return {}
+    newest = {
+        key_of(stored, usual=keys[0]): (name, request.plan is None or stored.is_complete)
+        for name, stored in attributes_in(storage)[0].items()
+        if _was_asked_for(stored, request)
+    }
+    return {
+        number: (Record(optuna.load_study(study_name=newest[key][0], storage=storage)), newest[key][1])
+        for number, key in enumerate(keys)
+        if key in newest
+    }
 
-    Planned studies have none.
-    """
-    subject = stored.subject
+
+def _was_asked_for(stored: Attributes, request: SuiteRequest) -> bool:
+    """Return whether a study was asked for as this suite does, and has its finals; planned studies have none."""
     return (
         (stored.finals is not None if request.plan is None else stored.planned)
         and stored.objective is Objective.THROUGHPUT
@@ -249,36 +288,33 @@ def _matches_request(
         and not stored.pins
         and stored.numerics in (None, KEEP)
         and stored.seed == request.seed
-        and host_of(subject.machine) == host_of(machine)
-        and subject.is_on(device)
-        and subject.space_digest in (UNSET, space.digest)
-        and subject.space == space.name
-        and subject.environment in (UNSET, environment)
     )
 
 
-def _batch_sizes(stored: Attributes) -> tuple[int, ...]:
-    """Return the batch sizes that a study was asked for, none if it was not."""
-    return tuple(stored.batch_sizes)
-
-
-def _is_of(subject: Subject, case: Case, quota_here: float | None) -> bool:
-    """Return whether a study is of that case, by what it is of; `quota_here` is that of this process."""
-    study_machine, workload = subject.machine, subject.workload
-    quotas = [quota for quota in (case.shape.quota, quota_here) if quota is not None]
-    return (
-        study_machine.affinity == case.shape.affinity
-        and _same_quota(study_machine.cpu_quota, min(quotas, default=None))
-        and workload.fingerprint == case.workload.fingerprint
-        and workload.mode == case.workload.mode
-        and workload.execution is case.workload.execution
-        and subject.runtime["id"] == case.build.id
+def key_of(stored: Attributes, usual: CaseKey) -> CaseKey:
+    """Return the key of a study; what the first studies did not keep is as `usual`."""
+    subject = stored.subject
+    machine, workload, environment = subject.machine, subject.workload, subject.environment
+    # On a GPU the inputs of a step usually come from the host.
+    device = {name: value for name, value in subject.device_identity.items() if (name, value) != ("feed", "host")}
+    return CaseKey(
+        host=host_of(machine),
+        affinity=machine.affinity,
+        quota_us=_quota_us(machine.cpu_quota),
+        device=digest(device),
+        fingerprint=workload.fingerprint,
+        mode=workload.mode,
+        execution=workload.execution,
+        build=subject.runtime["id"],
+        space=subject.space,
+        space_digest=subject.space_digest or usual.space_digest,
+        environment=usual.environment if environment is UNSET else digest(environment),
+        batch_sizes=tuple(stored.batch_sizes),
     )
 
 
-def _same_quota(a: float | None, b: float | None) -> bool:
-    """Return whether two quotas are one; the kernel keeps whole microseconds of a period."""
-    return a == b if a is None or b is None else abs(a - b) < 2 / PERIOD_US
+def _quota_us(quota: float | None) -> int | None:
+    return None if quota is None else round(quota * PERIOD_US)
 
 
 def run(
@@ -311,7 +347,7 @@ def run(
             break
         on_start(number, left_s(left))
         budget_s = planned.study_s(countdown.left_s(), left) if suite.is_planned else None
-        result = _run(suite, number, budget_s)
+        result = run_case(suite, number, budget_s)
         done.append(result)
         on_end(result, left_s(left - 1))
         if result.interrupted or countdown.is_over:
@@ -344,8 +380,8 @@ def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
     return sum(durations_s) / len(durations_s) if durations_s else suite.budget_s
 
 
-def _run(suite: Suite, number: int, budget_s: float | None) -> FinishedCase:
-    """Run one search, confined to its shape; it may take so long (s) if it is planned."""
+def run_case(suite: Suite, number: int, budget_s: float | None) -> FinishedCase:
+    """Run the search of a case, confined to its shape; it may take so long (s) if it is planned."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
         with confined(case.shape) as enter:

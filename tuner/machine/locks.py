@@ -48,6 +48,13 @@ def import_lock(into: str, *, waiting: Callable[[str], None] = lambda _: None) -
 
 
 @contextmanager
+def unit_lock(unit: str) -> Iterator[None]:
+    """Hold the right to run a unit of a suite on this machine, by its name; waits for another to end."""
+    with _locked(f"\0tftune-unit-{unit}", f"running the unit {unit}", wait=True, waiting=lambda _: None):
+        yield
+
+
+@contextmanager
 def _locked(address: str, doing: str, *, wait: bool, waiting: Callable[[str], None]) -> Iterator[None]:
     right = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

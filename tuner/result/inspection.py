@@ -127,7 +127,8 @@ class WorkloadResult(Document, frozen=True, kw_only=True):
 class CaseResult(Struct, frozen=True, kw_only=True):
     """One search of a suite; `state` is known, made, failed or missing, or begun: planned, and measured in part.
 
-    `batch_sizes` are there where a plan has chosen them, and `planned` is what its measurements came to.
+    `batch_sizes` are there where a plan has chosen them, and `planned` is what its measurements came to. On a cluster
+    `machine` is what the case is for, and `node` the host that has run it now.
     """
 
     number: int
@@ -144,6 +145,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     wall_s: float | None
     batch_sizes: tuple[int, ...] = ()
     planned: PlannedResult | None = None
+    machine: str = ""
+    node: str = ""
 
 
 class SuiteResult(Document, frozen=True, kw_only=True):

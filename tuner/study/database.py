@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import sqlite3
@@ -82,10 +83,7 @@ def tell_of_lock(file: Path, *, writes: bool) -> None:
 
 def check_schema(url: str, revision: str) -> None:
     """Raise BadInputError where a database's schema, of that revision, is not this Optuna's: it would refuse it."""
-    import alembic.script  # which logs what it sets up, to whoever listens by then
-
-    folder = Path(optuna.storages.__file__).parent / "_rdb" / "alembic"
-    script = alembic.script.ScriptDirectory(str(folder))
+    script = _revisions()
     if revision == script.get_current_head():
         return
     is_older = revision in {each.revision for each in script.walk_revisions()}
@@ -96,6 +94,14 @@ def check_schema(url: str, revision: str) -> None:
         f"storage {shown(url)} was made by {age} version of Optuna than {optuna.__version__}",
         f"{upgrade if is_older else install}; or {_OTHER_FILE}",
     )
+
+
+@functools.cache
+def _revisions() -> Any:
+    """Return the revisions of Optuna's tables, which are read from files."""
+    import alembic.script  # which logs what it sets up, to whoever listens by then
+
+    return alembic.script.ScriptDirectory(str(Path(optuna.storages.__file__).parent / "_rdb" / "alembic"))
 
 
 def shown(url: str) -> str:

@@ -20,7 +20,7 @@ LAST = "last"
 """The name of the newest study."""
 _MOST_NAMES = 10  # of studies in a message
 IMPORTED = "imported"
-"""Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
+"""Is in the attributes of a copy of another storage's study, with the host that copied it."""
 
 
 def check_storage(url: str, *, create: bool = True) -> str:
@@ -125,6 +125,13 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
         raise cannot_open(url, error) from error
 
 
+def engine_of(storage: optuna.storages.BaseStorage | None) -> sqlalchemy.Engine:
+    """Return what runs statements on a storage that `open_storage` has opened."""
+    assert isinstance(storage, optuna.storages.RDBStorage)
+    engine: sqlalchemy.Engine = storage.engine
+    return engine
+
+
 @contextlib.contextmanager
 def storage_errors() -> Iterator[None]:
     """Raise TunerError for what SQLAlchemy and Optuna raise of a storage that fails meanwhile."""
@@ -205,7 +212,7 @@ def _updated(stored: Attributes) -> str:
 def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
     """Return a study; raises BadInputError for one that cannot be read."""
     record = Record(optuna.load_study(study_name=name, storage=storage))
-    reason = _unreadable(record.attributes())
+    reason = unreadable(record.attributes())
     if reason is not None:
         raise BadInputError(f"study {name} cannot be read: {reason}", "search again with --new")
     return record
@@ -218,13 +225,22 @@ def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
 
 def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[str, list[str]]]:
     """Return every study in a storage that can be read, the oldest first; and the names of the others, by reason."""
-    readable: list[str] = []
-    unreadable: dict[str, list[str]] = {}
+    readable, others = attributes_in(storage)
+    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in readable], others
+
+
+def attributes_in(storage: optuna.storages.BaseStorage) -> tuple[dict[str, Attributes], dict[str, list[str]]]:
+    """Return the attributes of every study that can be read, the oldest first; and the others' names, by reason."""
+    readable: dict[str, Attributes] = {}
+    others: dict[str, list[str]] = {}
     attributes_by_name = _tftune_studies(storage)
     for name in sorted(attributes_by_name, key=lambda name: str(attributes_by_name[name].raw.get("created"))):
-        reason = _unreadable(attributes_by_name[name])
-        (readable if reason is None else unreadable.setdefault(reason, [])).append(name)
-    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in readable], unreadable
+        reason = unreadable(attributes_by_name[name])
+        if reason is None:
+            readable[name] = attributes_by_name[name]
+        else:
+            others.setdefault(reason, []).append(name)
+    return readable, others
 
 
 def _tftune_studies(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
@@ -239,7 +255,7 @@ def _tftune_studies(storage: optuna.storages.BaseStorage) -> dict[str, Attribute
     return {each.study_name: Attributes(each.study_name, each.user_attrs) for each in ours}
 
 
-def _unreadable(stored: Attributes) -> str | None:
+def unreadable(stored: Attributes) -> str | None:
     """Return why a study cannot be read, None if it can."""
     schema = stored.raw.get("schema")
     if schema != SCHEMA:

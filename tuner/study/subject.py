@@ -142,13 +142,6 @@ class Subject(Document, frozen=True, kw_only=True):
         """Return what the device's own tools can do about warnings, by their codes."""
         return devices.named(self.device_root).advice
 
-    def is_on(self, device: Device) -> bool:
-        """Return whether it is of such a device, with its inputs where they usually are."""
-        described = {name: value for name, value in device.describe().items() if name not in _PLACE}
-        described |= {"kind": device.name.partition(":")[0]}
-        own = {name: value for name, value in self.device_identity.items() if (name, value) != ("feed", "host")}
-        return own == described
-
     @property
     def framework(self) -> Framework:
         """Return what the build is one of."""
@@ -158,6 +151,12 @@ class Subject(Document, frozen=True, kw_only=True):
     def catalogue(self) -> Catalogue:
         """Return the knobs and baselines that it is over."""
         return catalogue_of(self.framework.catalogue, self.workload.members or ())
+
+
+def identity_of(device: Device) -> dict[str, Any]:
+    """Return what of a device timings depend on, as `Subject.device_identity` has it of a study."""
+    described = {name: value for name, value in device.describe().items() if name not in _PLACE}
+    return described | {"kind": device.name.partition(":")[0]}
 
 
 def subject_of(

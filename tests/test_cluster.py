@@ -1,0 +1,426 @@
+"""Suites on several machines: where units run, what comes home, what is refused, and Dask for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.made_cluster import MadeEngine, MadeNode, Template, cases
+from tests.processes import gone, wait_until
+from tests.real_cluster import DASK, Cluster
+from tests.scripted import noisy, run
+from tuner.cli.output import console
+from tuner.cluster import node as nodes
+from tuner.cluster.daskengine import security_of
+from tuner.cluster.fleet import Fleet
+from tuner.cluster.placement import MOST_LOSSES, Node, Placement
+from tuner.cluster.wire import Offer, OfferedCase, Unit, UnitEnd
+from tuner.errors import BadInputError, TunerError
+from tuner.job.request import SuiteRequest
+from tuner.measure.budget import Budget
+from tuner.report.layout import table
+from tuner.result.study import StudyResult
+from tuner.space.space import Space
+from tuner.study.storage import all_records, open_storage
+
+# ---- placement ------------------------------------------------------------------------------------------------------
+
+
+def node(address: str, *menu: str, host: str | None = None, held: tuple[str, ...] = ()) -> Node:
+    return Node(address=address, host=host or address, menu=menu, held=frozenset(held))
+
+
+def test_a_unit_runs_once_and_a_host_runs_one_at_a_time() -> None:
+    placement = Placement()
+    assert placement.join(node("a", "u", "v", host="one")) == ["u", "v"]
+    assert placement.join(node("b", "u", "v", host="one")) == []
+    placement.join(node("c", "u", "v"))
+    assert placement.place() == [("a", "u"), ("c", "v")]
+    assert placement.place() == []
+    assert placement.end("a", "u")
+    assert not placement.end("a", "u")  # the same result again
+    assert placement.n_open() == 0
+
+
+def test_what_a_lost_node_ran_is_run_first_elsewhere_and_not_for_ever() -> None:
+    placement = Placement()
+    for number in range(MOST_LOSSES):
+        placement.join(node(f"a{number}", "u", "v"))
+        assert placement.place() == [(f"a{number}", "u")]
+        assert placement.leave(f"a{number}") == ("u" if number == MOST_LOSSES - 1 else None)
+    placement.join(node("b", "u", "v"))
+    assert placement.place() == [("b", "v")]
+
+
+def test_a_late_result_of_a_unit_that_was_given_away_is_taken_and_the_other_is_not() -> None:
+    placement = Placement()
+    placement.join(node("a", "u"))
+    placement.place()
+    placement.leave("a")
+    placement.join(node("b", "u"))
+    assert placement.place() == [("b", "u")]
+    assert placement.end("a", "u")
+    assert not placement.end("b", "u")
+    assert placement.running() == {}
+
+
+def test_a_node_goes_on_with_what_it_has_in_part() -> None:
+    placement = Placement()
+    placement.join(node("a", "u", "v", "w", held=("w", "of another suite")))
+    assert placement.place() == [("a", "w")]
+
+
+def test_what_was_interrupted_is_open_again() -> None:
+    placement = Placement()
+    placement.join(node("a", "u"))
+    placement.place()
+    for _ in range(MOST_LOSSES - 1):
+        assert placement.interrupt("a", "u") is None
+        assert placement.place() == [("a", "u")]
+    assert placement.interrupt("a", "u") == "u"
+    assert placement.place() == []
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 12))
+def test_whatever_happens_each_unit_ends_once(seed: int, n_nodes: int, n_units: int) -> None:
+    chance, placement = random.Random(seed), Placement()
+    menus = [tuple(f"u{n}" for n in range(n_units)), tuple(f"u{n}" for n in range(0, n_units, 2))]
+    ends: Counter[str] = Counter()
+    address = 0
+    for _ in range(400):
+        while len(placement.nodes) < n_nodes:
+            address += 1
+            placement.join(node(f"a{address}", *menus[address % 2], host=f"h{address % 3}"))
+        placement.place()
+        running = placement.running()
+        assert len(set(running.values())) == len(running)
+        assert max(Counter(placement.nodes[a].host for a in running).values(), default=0) <= 1
+        for at, unit in running.items():
+            if chance.random() < 0.6:
+                ends[unit] += placement.end(at, unit)
+            elif chance.random() < 0.1:
+                failed = placement.leave(at) if chance.random() < 0.5 else placement.interrupt(at, unit)
+                ends[failed or ""] += failed is not None
+    placement.join(node("last", *menus[0], host="its own"))  # the others may have had some of the units only
+    while placement.place() or placement.running():
+        for at, unit in placement.running().items():
+            ends[unit] += placement.end(at, unit)
+    del ends[""]
+    assert ends == dict.fromkeys(menus[0], 1)
+    assert set(ends) == placement.done
+
+
+# ---- a driver over made nodes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, space: Space) -> Template:
+    folder = tmp_path_factory.mktemp("template")
+    run(space, noisy(), folder=folder, budget=Budget(trials=5))
+    [file] = folder.glob("*.db")
+    return Template.of(file)
+
+
+@dataclass
+class Log:
+    """Events, kept as words."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def joined(self, offer: Offer) -> None:
+        self.lines.append(f"joined {offer.node}")
+
+    def refused(self, node: str, reason: str) -> None:
+        self.lines.append(f"refused {node}: {reason}")
+
+    def left(self, node: str, case: OfferedCase | None) -> None:
+        self.lines.append(f"left {node}")
+
+    def started(self, node: str, case: OfferedCase, n_left: int) -> None:
+        self.lines.append(f"started {case.workload}")
+
+    def ended(self, node: str, case: OfferedCase, outcome: StudyResult | str, n_left: int) -> None:
+        self.lines.append(f"ended {case.workload}: {outcome if isinstance(outcome, str) else outcome.study}")
+
+    def notice(self, line: str) -> None:
+        self.lines.append(line)
+
+    def turn(self) -> None:
+        pass
+
+
+class Made:
+    """A storage, and fleets over made nodes that keep their disks from one driver to the next."""
+
+    def __init__(self, template: Template, folder: Path) -> None:
+        self.template, self.url = template, f"sqlite:///{folder}/s.db"
+        self.log = Log()
+
+    def fleet(self, engine: MadeEngine, names: list[str]) -> Fleet:
+        request = SuiteRequest(workloads="lenet5", storage=self.url)
+        made = {(name, "inference"): name for name in names}  # no file has them
+        return Fleet(
+            request=request, engine=engine, events=self.log, first_node_s=0.0, no_node_s=0.0, fingerprints=made
+        )
+
+    def stored(self) -> Counter[str]:
+        storage = open_storage(self.url, create=False)
+        records = [] if storage is None else all_records(storage)
+        subjects = [record.attributes().subject for record in records]
+        return Counter(f"{each.workload.fingerprint}-{each.machine.affinity}" for each in subjects)
+
+
+@pytest.fixture
+def made(template: Template, tmp_path: Path) -> Made:
+    return Made(template, tmp_path)
+
+
+NAMES = [f"w{n}" for n in range(5)]
+
+
+def two_types(template: Template, names: list[str] = NAMES) -> dict[str, MadeNode]:
+    """Return three nodes of two types, two of them on one host."""
+    first, second = cases(template, names, "0"), cases(template, names, "0-1")
+    return {
+        "made://a": MadeNode("a", "one", first),
+        "made://b": MadeNode("b", "one", second),
+        "made://c": MadeNode("c", "two", first),
+    }
+
+
+def ids(names: list[str] = NAMES) -> dict[str, int]:
+    return {f"{name}-{affinity}": 1 for name in names for affinity in ("0", "0-1")}
+
+
+def test_a_suite_runs_on_all_nodes_and_its_studies_come_home(made: Made) -> None:
+    engine = MadeEngine(made.template, two_types(made.template))
+    fleet = made.fleet(engine, NAMES)
+    fleet.run()
+    assert made.stored() == ids() == engine.measured
+    assert {case.state for case in fleet.cases()} == {"made"}
+    assert max(engine.most_at_once.values()) == 1
+    assert all(not node.held for node in engine.nodes.values())  # what came home is removed there
+    again = made.fleet(MadeEngine(made.template, two_types(made.template)), NAMES)
+    again.run()
+    assert {case.state for case in again.cases()} == {"known"}
+    assert made.stored() == ids()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kills_and_stops_lose_and_double_nothing(made: Made, seed: int) -> None:
+    engine = MadeEngine(made.template, two_types(made.template), turns=2, chaos=random.Random(seed))
+    fleet = made.fleet(engine, NAMES)
+    fleet.no_node_s = 60.0
+    fleet.run()
+    assert sum(engine.kills.values()) > 2
+    lost = {case.workload + "-" + case.cpus for case in fleet.cases() if case.state == "failed"}
+    assert made.stored() == {key: 1 for key in ids() if key not in lost}
+    assert max(engine.most_at_once.values()) == 1
+
+
+def test_a_driver_that_is_killed_goes_on_with_what_nodes_have_ended_meanwhile(made: Made) -> None:
+    nodes = two_types(made.template)
+    n_drivers = 0
+    measured: Counter[str] = Counter()
+    while True:
+        engine = MadeEngine(made.template, nodes, turns=1, driver_dies_at=3)
+        engine.measured = measured
+        try:
+            made.fleet(engine, NAMES).run()
+            break
+        except TunerError:
+            n_drivers += 1
+            engine.finish_all()
+    assert n_drivers > 2
+    assert made.stored() == ids() == measured
+
+
+def test_what_fails_by_itself_is_not_tried_again(made: Made) -> None:
+    engine = MadeEngine(made.template, two_types(made.template), failures={"w2-0"})
+    fleet = made.fleet(engine, NAMES)
+    fleet.run()
+    assert engine.measured == ids()
+    assert [case.outcome for case in fleet.cases() if case.state == "failed"] == ["no room"]
+    assert len(made.stored()) == 9
+
+
+def test_nodes_of_another_version_or_with_another_file_are_refused(made: Made) -> None:
+    known, strange = cases(made.template, ["w0"], "0"), cases(made.template, ["w0"], "0")
+    strange = tuple(
+        msgspec.structs.replace(each, key=msgspec.structs.replace(each.key, fingerprint="edited")) for each in strange
+    )
+    engine = MadeEngine(
+        made.template,
+        {
+            "made://a": MadeNode("a", "one", known),
+            "made://b": MadeNode("b", "two", known, version="0.0.1"),
+            "made://c": MadeNode("c", "three", strange),
+        },
+    )
+    made.fleet(engine, ["w0"]).run()
+    refused = [line for line in made.log.lines if line.startswith("refused")]
+    assert refused == ["refused b: it has tftune 0.0.1", "refused c: w0 is not the same file there"]
+    assert made.stored() == {"w0-0": 1}
+
+
+def test_without_a_node_there_is_one_line(made: Made) -> None:
+    with pytest.raises(TunerError, match="no node is connected to the scheduler; start one on each machine"):
+        made.fleet(MadeEngine(made.template, {}), NAMES).run()
+
+
+def test_damaged_studies_are_refused_and_the_suite_goes_on(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Template.studies
+
+    def damaged(self: Template, key: Any, name: str) -> bytes:
+        studies = whole(self, key, name)
+        return {"w0": b"no zlib", "w1": zlib.compress(b"no database"), "w2": b""}.get(key.fingerprint, studies)
+
+    monkeypatch.setattr(Template, "studies", damaged)
+    fleet = made.fleet(MadeEngine(made.template, {"made://a": two_types(made.template)["made://a"]}), NAMES)
+    fleet.run()
+    assert [case.state for case in fleet.cases()] == ["failed"] * 3 + ["made"] * 2
+    assert made.stored() == {"w3-0": 1, "w4-0": 1}
+
+
+def test_names_from_other_machines_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "node\x1b[2J\x1b]8;;http://x\x07\r\N{RIGHT-TO-LEFT OVERRIDE}7"
+    out = console()
+    out.print(hostile)
+    out.print(table("a", "b", rows=[(hostile, "×2 µs\N{NO-BREAK SPACE}x")]))
+    said = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\r", "\N{RIGHT-TO-LEFT OVERRIDE}"} & {*said}
+    assert "×2 µs\N{NO-BREAK SPACE}x" in said
+
+
+# ---- who may connect ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("head:8786", "'head:8786' is no scheduler; expected an address such as tls://host:8786"),
+        ("tcp://head", "is no scheduler"),
+        ("tcp://head:99999", "is no scheduler"),
+        ("tcp://[head:8786", "is no scheduler"),
+        ("tcp://head:8786", "tcp://head:8786 is not encrypted"),
+        ("tcp://10.0.0.1:8786", "is not encrypted"),
+        ("tls://head:8786", "needs certificates"),
+    ],
+)
+def test_a_scheduler_that_others_can_reach_needs_certificates(url: str, said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        security_of(url, None, insecure=False)
+
+
+def test_what_only_this_machine_reaches_needs_none(tmp_path: Path) -> None:
+    for url in ("tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"):
+        assert security_of(url, None, insecure=False) is None
+    assert security_of("tcp://head:8786", None, insecure=True) is None
+    with pytest.raises(BadInputError, match=r"there is no .*ca\.pem"):
+        security_of("tls://head:8786", tmp_path, insecure=False)
+
+
+# ---- a node ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let units have a folder of their own, beside the exports of this session."""
+    monkeypatch.setattr(nodes, "_folder", lambda: tmp_path / "units")
+    return tmp_path / "units"
+
+
+def test_no_name_of_a_unit_leaves_the_folder(cache: Path) -> None:
+    for file in nodes.files_of("../../etc/passwd"):
+        assert file.parent == cache
+
+
+def test_what_is_in_the_storage_of_a_suite_is_forgotten(cache: Path) -> None:
+    cache.mkdir()
+    for name in ("one.db", "one.json", "two.db"):
+        (cache / name).write_bytes(b"")
+    os.utime(cache / "two.db", (1, 1))
+    nodes.answer(b'{"type":"Forget","merged":["one"]}')
+    assert [*cache.iterdir()] == []
+    (cache / "one.db").write_bytes(b"")
+    nodes.answer(b'{"type":"Forget","merged":[]}')
+    assert [each.name for each in cache.iterdir()] == ["one.db"]
+
+
+def test_a_unit_that_has_ended_is_not_measured_again(cache: Path, template: Template) -> None:
+    cache.mkdir()
+    end = UnitEnd(id="one", node="here", wall_s=3.0, studies=b"any")
+    (cache / "one.json").write_bytes(msgspec.json.encode(end))
+    unit = Unit(id="one", key=template.key, request=SuiteRequest())
+    assert msgspec.json.decode(nodes.answer(msgspec.json.encode(unit)), type=UnitEnd) == end
+
+
+def test_a_question_that_is_none_is_refused() -> None:
+    with pytest.raises(TunerError, match="the process that was to answer"):
+        nodes.ask(b'{"type":"Run","code":"import os"}')
+    assert nodes.ask(b'{"type":"Forget"}') == b"{}"
+
+
+# ---- Dask, for real -------------------------------------------------------------------------------------------------
+
+needs_dask = pytest.mark.skipif(not DASK.exists(), reason="distributed is not installed (tftune[cluster])")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    made.start()
+    yield made
+    made.close()
+
+
+@needs_dask
+@pytest.mark.tensorflow
+def test_a_suite_on_two_types_of_nodes_survives_the_loss_of_one(cluster: Cluster) -> None:
+    """One of two nodes is killed in the middle of a unit, and another takes its place."""
+    cpus = sorted(os.sched_getaffinity(0))
+    first, _ = cluster.node("a", {cpus[0]}), cluster.node("b", set(cpus))
+    suite = cluster.suite()
+    log = cluster.folder / "suite.log"
+    assert wait_until(lambda: "begins" in log.read_text(), 120), log.read_text()
+    time.sleep(3)
+    below = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    assert wait_until(lambda: all(gone(each.pid) for each in below), 60)  # what it ran ends with it
+    cluster.node("c", {cpus[0]})
+    out, _ = suite.communicate(timeout=300)
+    assert suite.returncode == 0, log.read_text()
+    document = json.loads(out)
+    assert [row["state"] for row in document["cases"]] == ["made"] * 4
+    assert {row["cpus"] for row in document["cases"]} == {str(cpus[0]), f"{cpus[0]}-{cpus[-1]}"}
+    again = cluster.suite()
+    out, _ = again.communicate(timeout=120)
+    assert [row["state"] for row in json.loads(out)["cases"]] == ["known"] * 4
+
+
+@needs_dask
+def test_a_scheduler_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+    words = [str(Path(sys.executable).with_name("tftune")), "suite", "--workloads", "lenet5"]
+    ended = subprocess.run(
+        [*words, "--cluster", "tcp://127.0.0.1:9"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "no scheduler answers at tcp://127.0.0.1:9" in ended.stderr

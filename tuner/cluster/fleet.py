@@ -1,0 +1,341 @@
+"""A suite on the nodes of a cluster: what is missing is placed, and each study is merged as soon as it comes home.
+
+The storage of the suite is all that the driver keeps. One that was killed begins again with what the storage holds, and
+with what the nodes hold of units that ended meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tuner import __version__
+from tuner.cluster.engine import Answer, Engine
+from tuner.cluster.node import unpacked
+from tuner.cluster.placement import MOST_LOSSES, Node, Placement
+from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
+from tuner.devices import registry as devices
+from tuner.errors import TunerError
+from tuner.frameworks import registry
+from tuner.job import planned
+from tuner.job.merge import Target, absolute
+from tuner.job.request import SuiteRequest
+from tuner.job.suite import matching_studies, workloads_of
+from tuner.machine.locks import import_lock
+from tuner.measure.budget import Countdown, parse_duration
+from tuner.paths import DEFAULT_STORAGE
+from tuner.quantity import duration_text, plural
+from tuner.result.document import describe_study
+from tuner.result.inspection import CaseResult, ImportLine
+from tuner.result.study import StudyResult
+from tuner.study.storage import check_storage, storage_errors
+
+_OFFER, _FORGET = "offer", "forget"
+_FIRST_NODE_S = 60.0
+_NO_NODE_S = 300.0
+"""So long (s) the units of a type wait for a node once all of its nodes are lost."""
+_TURN_S = 1.0
+_FORGET_S = 20.0
+
+
+class FleetEvents(Protocol):
+    """What a suite on a cluster tells while it runs."""
+
+    def joined(self, offer: Offer) -> None:
+        """A node is there, and can run these cases."""
+
+    def refused(self, node: str, reason: str) -> None:
+        """A node cannot be used."""
+
+    def left(self, node: str, case: OfferedCase | None) -> None:
+        """A node is lost, in the middle of a case or not."""
+
+    def started(self, node: str, case: OfferedCase, n_left: int) -> None:
+        """A case begins on a node; so many are not done."""
+
+    def ended(self, node: str, case: OfferedCase, outcome: StudyResult | str, n_left: int) -> None:
+        """A case has ended with its study, or a reason why there is none."""
+
+    def notice(self, line: str) -> None:
+        """Something is known that people should read."""
+
+    def turn(self) -> None:
+        """About a second has passed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    """A case, the node's machine that it is for, and how it ended."""
+
+    case: OfferedCase
+    machine: str
+    state: str = "missing"
+    node: str = ""
+    study: StudyResult | None = None
+    failure: str = ""
+    wall_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """A suite on the nodes of an engine."""
+
+    request: SuiteRequest
+    engine: Engine
+    events: FleetEvents
+    first_node_s: float = _FIRST_NODE_S
+    no_node_s: float = _NO_NODE_S
+    absent: dict[str, None] = field(default_factory=dict)
+    fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Of each workload, by its name in the request and the mode."""
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _placement: Placement = field(default_factory=Placement)
+    _offers: dict[str, Offer] = field(default_factory=dict)
+    """Of each node that was ever used, by its address."""
+    _asked: set[str] = field(default_factory=set)
+    _waits: set[str] = field(default_factory=set)
+    """The nodes whose offer is not there yet."""
+    _merged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Units that are in the storage, and whose files a node may remove, by its address."""
+    _target: Target | None = None
+    _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
+
+    def __post_init__(self) -> None:
+        """Understand the suite; raises BadInputError."""
+        request = self.request
+        stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
+        if request.time_budget is not None:
+            parse_duration(request.time_budget)
+        if request.plan is not None:
+            request = planned.completed(request, registry.find(request.framework), devices.find(devices.DEFAULT))
+            stop_after_s = parse_duration(str(request.plan), option="--plan")
+        check_storage(request.storage)
+        self._countdown = Countdown(total_s=stop_after_s)
+        named, absent = workloads_of(request)
+        self.absent = dict.fromkeys(absent)
+        self.fingerprints = self.fingerprints or {
+            (spec.words[0], spec.mode): workload.fingerprint for spec, workload in named
+        }
+
+    @storage_errors()
+    def run(self) -> None:
+        """Run what is missing until all is done, or nothing can be any more; raises TunerError if there is no node."""
+        idle_s = time.monotonic()
+        while True:
+            self._look()
+            if not self._is_over:
+                self._place()
+            for answer in self.engine.answers(_TURN_S):
+                self._take(answer)
+            self.events.turn()
+            if self._placement.running():
+                idle_s = time.monotonic()
+                continue
+            waited_s = time.monotonic() - idle_s
+            if not self._offers and waited_s > (self.no_node_s if self._waits else self.first_node_s):
+                what = "can run this suite" if self._asked else "is connected to the scheduler"
+                raise TunerError(f"no node {what}", "start one on each machine: tftune node URL")
+            if self._is_over or (self._offers and not self._waits and not self._placement.n_open()):
+                break
+            if waited_s > self.no_node_s:
+                n = plural(self._placement.n_open(), "search", "searches")
+                self.events.notice(f"no node has come for {n} in {duration_text(waited_s)}")
+                break
+        self._end()
+
+    @property
+    def _is_over(self) -> bool:
+        """Return whether no other case may begin, as the time is over."""
+        is_short = self.request.plan is not None and self._countdown.is_short_of(planned.LEAST_S)
+        return self._countdown.is_over or is_short
+
+    def cases(self) -> list[CaseResult]:
+        """Return all cases, and what became of them."""
+        return [
+            CaseResult(
+                number=number,
+                workload=entry.case.workload,
+                mode=entry.case.key.mode,
+                shape=entry.case.shape,
+                cpus=entry.case.key.affinity,
+                cpu_quota=entry.case.quota,
+                python=entry.case.python,
+                runtime=entry.case.runtime,
+                state=entry.state,
+                study=None if entry.study is None else entry.study.study,
+                outcome=entry.failure,
+                wall_s=entry.wall_s,
+                batch_sizes=entry.case.key.batch_sizes,
+                planned=None if entry.study is None else entry.study.planned,
+                machine=entry.machine,
+                node=entry.node,
+            )
+            for number, entry in enumerate(self._entries.values(), 1)
+        ]
+
+    def studies(self) -> list[StudyResult | None]:
+        """Return the study of each case that was run now."""
+        return [entry.study for entry in self._entries.values()]
+
+    # ---- nodes ------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See which nodes have come and which are lost."""
+        here = self.engine.addresses()
+        for address in [*self._placement.nodes.keys(), *self._waits]:
+            if address not in here:
+                self._lose(address)
+        for address in here:
+            if address not in self._asked:
+                self._asked.add(address)
+                self._waits.add(address)
+                self._ask(address, _OFFER, AskOffer(version=__version__, request=self._sent()))
+
+    def _lose(self, address: str) -> None:
+        self.engine.drop(address)
+        self._waits.discard(address)
+        node = self._placement.nodes.get(address)
+        if node is None:
+            return
+        case = None if node.unit is None else self._entries[node.unit].case
+        failed = self._placement.leave(address)
+        self.events.left(self._offers[address].node, case)
+        self._give_up(address, failed)
+
+    def _give_up(self, address: str, unit: str | None) -> None:
+        """Let a unit fail that was given back too often; most are not."""
+        if unit is not None:
+            entry, node = self._entries[unit], self._offers[address].node
+            entry.state, entry.failure = "failed", f"lost or interrupted on {MOST_LOSSES} nodes"
+            self.events.ended(node, entry.case, entry.failure, self._n_left())
+
+    def _refuse(self, address: str, reason: str) -> None:
+        """Use a node no more: it could not answer, or not so that it is understood."""
+        self._waits.discard(address)
+        offer = self._offers.get(address)
+        self.events.refused(address if offer is None else offer.node, reason)
+        self._give_up(address, self._placement.leave(address))
+
+    def _join(self, address: str, offer: Offer) -> None:
+        self.absent |= dict.fromkeys(offer.absent)
+        if offer.failure:
+            self.events.refused(offer.node, offer.failure)
+            return
+        cases = []
+        for case in offer.cases:
+            if self.fingerprints.get((case.word, case.key.mode)) == case.key.fingerprint:
+                cases.append(case)
+            else:
+                self.events.refused(offer.node, f"{case.word} is not the same file there")
+        if not cases:
+            return
+        # Several nodes of a host have one name, and people have to tell them apart.
+        n_same = sum(each.node.split("#")[0] == offer.node for each in self._offers.values())
+        offer = msgspec.structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)
+        new = [case for case in cases if case.id not in self._entries]
+        self._entries |= {case.id: _Entry(case=case, machine=offer.machine) for case in new}
+        for number, (record, is_complete) in matching_studies(self.request, [case.key for case in new]).items():
+            entry = self._entries[new[number].id]
+            if is_complete:
+                entry.state = "known"
+                self._placement.done.add(entry.case.id)
+            else:
+                entry.state, entry.study = "begun", describe_study(record)
+        self._offers[address] = offer
+        at_home = {unit for unit, entry in self._entries.items() if entry.state in ("known", "made")}
+        self._merged[address] = sorted(at_home.intersection(offer.held))
+        menu = tuple(case.id for case in cases)
+        self._placement.join(Node(address=address, host=offer.host, menu=menu, held=frozenset(offer.held)))
+        self.events.joined(offer)
+
+    # ---- units ------------------------------------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        for address, name in self._placement.place():
+            entry, request = self._entries[name], replace(self._sent(), workloads=self._entries[name].case.word)
+            budget_s = None
+            if request.plan is None:
+                request = replace(request, modes=entry.case.key.mode)
+            else:
+                budget_s = planned.study_s(self._countdown.left_s(), self._n_left() // len(self._placement.nodes) + 1)
+            self._ask(address, name, Unit(id=name, key=entry.case.key, request=request, budget_s=budget_s))
+            self.events.started(self._offers[address].node, entry.case, self._n_left())
+
+    def _take(self, answer: Answer) -> None:
+        """Take an answer; one that is not understood is of another version, or of somebody else."""
+        if answer.data is None:
+            self._refuse(answer.address, answer.failure)
+        elif answer.name != _FORGET:
+            try:
+                if answer.name == _OFFER:
+                    offer = msgspec.json.decode(answer.data, type=Offer)
+                else:
+                    end = msgspec.json.decode(answer.data, type=UnitEnd) if answer.data else None
+            except msgspec.MsgspecError as error:
+                self._refuse(answer.address, f"its answer cannot be read: {error}")
+                return
+            if answer.name != _OFFER:
+                self._take_end(answer.address, answer.name, end)
+            elif answer.address in self._waits:
+                self._waits.discard(answer.address)
+                self._join(answer.address, offer)
+
+    def _take_end(self, address: str, name: str, end: UnitEnd | None) -> None:
+        if end is None or end.interrupted:
+            self._give_up(address, self._placement.interrupt(address, name))
+            return
+        if not self._placement.end(address, name):
+            return
+        entry, node = self._entries[name], self._offers[address].node
+        entry.node, entry.wall_s, entry.failure = node, round(end.wall_s, 1), end.failure
+        entry.study = self._merge(end) if end.studies else None
+        if entry.study is None and not entry.failure:
+            entry.failure = "its studies could not be read"
+        if entry.failure or entry.study is None:
+            entry.state = "failed"
+        elif entry.study.planned is not None and not entry.study.planned.complete:
+            entry.state = "begun"
+        else:
+            entry.state = "made"
+            self._merged[address].append(name)
+        result = entry.study if entry.study is not None and not entry.failure else entry.failure
+        self.events.ended(node, entry.case, result, self._n_left())
+
+    def _merge(self, end: UnitEnd) -> StudyResult | None:
+        """Merge the studies of a unit into the storage; return the last."""
+        if self._target is None:
+            self._target = Target(self.request.storage)
+        lines: list[ImportLine] = []
+        try:
+            with unpacked(end.studies) as (records, source), import_lock(absolute(self.request.storage)):
+                lines = [self._target.add(record, source) for record in records]
+        except TunerError as error:
+            self.events.notice(f"{end.node} sent studies that cannot be read: {error}")
+        names = [line.study for line in lines if line.study is not None]
+        return describe_study(self._target.record(names[-1])) if names else None
+
+    def _end(self) -> None:
+        """Let nodes forget what is in the storage."""
+        asked = [address for address in self._placement.nodes if self._merged.get(address)]
+        for address in asked:
+            self._ask(address, _FORGET, Forget())
+        left, deadline_s = len(asked), time.monotonic() + _FORGET_S
+        while left > 0 and time.monotonic() < deadline_s:
+            left -= len([answer for answer in self.engine.answers(_TURN_S) if answer.name == _FORGET])
+
+    def _n_left(self) -> int:
+        return self._placement.n_open() + len(self._placement.running())
+
+    def _sent(self) -> SuiteRequest:
+        """Return the request as nodes may see it: the URL of a storage may hold a password."""
+        return replace(self.request, storage=DEFAULT_STORAGE)
+
+    def _ask(self, address: str, name: str, question: AskOffer | Unit | Forget) -> None:
+        merged = tuple(self._merged.pop(address, ()))
+        named = msgspec.structs.replace(question, folder=str(Path.cwd()), merged=merged)
+        self.engine.ask(address, name, msgspec.json.encode(named), measures=isinstance(question, Unit))

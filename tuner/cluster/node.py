@@ -1,0 +1,219 @@
+"""A node: answers the questions of a suite's driver, each in a process of its own.
+
+A unit has its own storage in the cache folder, so that one that was interrupted goes on where it stopped, and one that
+has ended without a driver is not measured again. The process ends with the one that has asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import sqlalchemy
+
+from tuner import __version__
+from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
+from tuner.errors import TunerError
+from tuner.identity import digest
+from tuner.job.nested import INTERRUPTED_CODE, own_command, reason_of
+from tuner.job.request import SuiteRequest
+from tuner.job.suite import Case, CaseKey, plan, run_case
+from tuner.machine.host import detect, host_of
+from tuner.machine.locks import machine_lock, unit_lock
+from tuner.paths import FILE_URL, cache_dir, write_whole
+from tuner.study.record import Record
+from tuner.study.storage import all_records, engine_of, open_storage
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_KEPT_S = 30 * 86400.0
+_LEAST_FREE_BYTES = 256 << 20
+_MOST_BYTES = 1 << 30  # of the storage of a unit
+_answering: set[subprocess.Popen[bytes]] = set()
+_ending = threading.Event()
+
+
+def ask(question: bytes) -> bytes:
+    """Answer a question in a process of its own, on this machine; raises TunerError if that ends without an answer.
+
+    This is what the engine calls on a node. The answer is empty if the process was interrupted, as it is when this one
+    ends or dies. It does not even start while another tftune measures here.
+    """
+    with machine_lock(wait=True):
+        pass
+    if _ending.is_set():
+        return b""
+    with tempfile.TemporaryFile() as stderr_file:
+        child = subprocess.Popen(
+            own_command("tuner.cli.answer"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr_file,
+            start_new_session=True,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        _answering.add(child)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(question + b"\n")
+            child.stdin.flush()
+        said = child.stdout.read()
+        child.wait()
+        _answering.discard(child)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+        stderr_file.seek(0)
+        log = stderr_file.read().decode(errors="replace")
+    if child.returncode == INTERRUPTED_CODE:
+        return b""
+    if child.returncode == 0 and said:
+        return said
+    raise TunerError(reason_of(child.returncode, log, "the process that was to answer"))
+
+
+def stop() -> None:
+    """Interrupt what this process is asked, as it is to end: what was measured waits for the same unit."""
+    _ending.set()
+    for child in [*_answering]:
+        child.terminate()
+
+
+def answer(question: bytes) -> bytes:
+    """Return the answer to a question; raises TunerError, and KeyboardInterrupt if whoever has asked is gone."""
+    asked = msgspec.json.decode(question, type=AskOffer | Unit | Forget)
+    _folder().mkdir(parents=True, exist_ok=True)
+    _forget(asked.merged)
+    with contextlib.chdir(asked.folder if Path(asked.folder).is_dir() else "."):
+        match asked:
+            case AskOffer():
+                return msgspec.json.encode(_offer(asked))
+            case Unit():
+                return msgspec.json.encode(_run(asked))
+    return b"{}"
+
+
+def _forget(units: Sequence[str]) -> None:
+    """Remove what is held of units, and what nobody has asked for in a month."""
+    oldest_s = time.time() - _KEPT_S
+    forgotten = {file for unit in units for file in files_of(unit)}
+    for file in _folder().iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a journal of another process
+            if file in forgotten or file.stat().st_mtime < oldest_s:
+                file.unlink()
+
+
+def _offer(question: AskOffer) -> Offer:
+    """Return what this machine is and can run of a suite; why it can run nothing is in the offer, too."""
+    machine = detect()
+    here = Offer(
+        node=socket.gethostname(),
+        host=_BOOT.read_text().strip(),
+        version=__version__,
+        machine=host_of(machine),
+        machine_id=machine.id,
+        held=tuple(sorted({file.stem for file in _folder().glob("*.db")})),
+    )
+    if question.version != __version__:
+        return msgspec.structs.replace(here, failure=f"it has tftune {__version__}, and the driver {question.version}")
+    try:
+        # What is done is the driver's to know.
+        suite = plan(replace(question.request, storage=f"{FILE_URL}{_folder() / 'none'}"))
+    except TunerError as error:
+        return msgspec.structs.replace(here, failure=str(error))
+    cases = tuple(_offered(case, question.request) for case in suite.cases)
+    return msgspec.structs.replace(here, cases=cases, absent=tuple(suite.unavailable))
+
+
+def unit_id(key: CaseKey, request: SuiteRequest) -> str:
+    """Return the name of a unit: the same for the same case of the same suite, whatever driver and node."""
+    options = [request.plan, request.time_budget, request.trial_timeout, request.seed]
+    return digest([msgspec.to_builtins(key), options], length=16)
+
+
+def _offered(case: Case, request: SuiteRequest) -> OfferedCase:
+    return OfferedCase(
+        id=unit_id(case.key, request),
+        key=case.key,
+        word=case.spec.words[0],
+        workload=case.workload.name,
+        shape=str(case.shape),
+        quota=case.shape.quota,
+        python=str(case.python),
+        runtime=case.build.title,
+    )
+
+
+def _run(unit: Unit) -> UnitEnd:
+    """Run a unit, or go on with it; return how it ended, also if it did so before."""
+    storage_file, end_file = files_of(unit.id)
+    with unit_lock(unit.id):
+        if end_file.exists():
+            return msgspec.json.decode(end_file.read_bytes(), type=UnitEnd)
+        if shutil.disk_usage(_folder()).free < _LEAST_FREE_BYTES:
+            raise TunerError(f"the disk of {_folder()} is full", "free some space there, or set TFTUNE_CACHE")
+        began_s = time.monotonic()
+        suite = plan(replace(unit.request, storage=f"{FILE_URL}{storage_file}"))
+        number = next((n for n, case in enumerate(suite.cases) if case.key == unit.key), None)
+        if number is None:
+            raise TunerError("the build, the workload or the CPUs have changed since this node offered the unit")
+        case = None if number in suite.existing else run_case(suite, number, unit.budget_s)
+        end = UnitEnd(
+            id=unit.id,
+            node=socket.gethostname(),
+            wall_s=time.monotonic() - began_s,
+            studies=_packed(storage_file),
+            failure="" if case is None else case.failure,
+            interrupted=case is not None and case.interrupted,
+        )
+        known = None if case is None or case.study is None else case.study.planned
+        if not end.failure and (known is None or known.complete):  # else the same unit goes on here
+            with contextlib.suppress(OSError):  # a full disk: the studies are on their way
+                write_whole(end_file, msgspec.json.encode(end))
+        return end
+
+
+def _folder() -> Path:
+    """Return the folder of the units of this host: several may share a cache."""
+    return cache_dir() / "units" / "".join(c for c in socket.gethostname() if c.isalnum() or c == "-")
+
+
+def files_of(unit: str) -> tuple[Path, Path]:
+    """Return the files of a unit: its storage, and how it ended."""
+    name = "".join(c for c in unit if c.isalnum())  # from another machine
+    return _folder() / f"{name}.db", _folder() / f"{name}.json"
+
+
+def _packed(storage_file: Path) -> bytes:
+    if not storage_file.exists():
+        return b""
+    with contextlib.closing(sqlite3.connect(storage_file)) as connection:
+        return zlib.compress(connection.serialize())
+
+
+@contextlib.contextmanager
+def unpacked(studies: bytes) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]:
+    """Yield the studies of a storage that a node has sent, and their database; raises TunerError if it is damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "unit.db"
+        with contextlib.suppress(zlib.error):
+            file.write_bytes(zlib.decompressobj().decompress(studies, _MOST_BYTES))
+        storage = open_storage(f"{FILE_URL}{file}", create=False)
+        if storage is None:
+            raise TunerError("no studies")
+        engine = engine_of(storage)
+        try:
+            yield all_records(storage), engine
+        except (KeyError, ValueError) as error:
+            raise TunerError(f"damaged studies ({error!r})") from error
+        finally:
+            engine.dispose()

@@ -1,0 +1,124 @@
+"""Which unit runs on which node: one at a time for each host, and again elsewhere if its node is lost.
+
+Pure bookkeeping. A node can run the units of its menu, which are those that it offers. Nodes of one type have the same
+menu and share a queue. A unit that several menus have stands in the queue of each, and is taken from the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+
+MOST_LOSSES = 3
+"""So often a unit may be lost with its node, or be interrupted there: then it has failed."""
+
+Menu = tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """A node that units can be placed on; `unit` is the one that it runs."""
+
+    address: str
+    host: str
+    menu: Menu
+    held: frozenset[str] = frozenset()
+    unit: str | None = None
+
+
+@dataclass(slots=True)
+class Placement:
+    """The nodes, and the units that are not done."""
+
+    done: set[str] = field(default_factory=set)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    """The units that are to be run, and run nowhere."""
+    _queues: dict[Menu, deque[str]] = field(default_factory=dict)
+    _menus: dict[str, list[Menu]] = field(default_factory=lambda: defaultdict(list))
+    """The menus that a unit is in."""
+    _losses: Counter[str] = field(default_factory=Counter)
+
+    def join(self, node: Node) -> list[str]:
+        """Take a node in; return the units of its menu that nobody has offered before."""
+        new: list[str] = []
+        if node.menu not in self._queues:
+            new = [unit for unit in node.menu if unit not in self._menus]
+            self._open |= {*new} - self.done
+            self._queues[node.menu] = deque(unit for unit in node.menu if unit in self._open)
+            for unit in node.menu:
+                self._menus[unit].append(node.menu)
+        self.nodes[node.address] = node
+        return new
+
+    def leave(self, address: str) -> str | None:
+        """Forget a node; return the unit that has failed with it, None if there is none."""
+        node = self.nodes.pop(address, None)
+        return None if node is None or node.unit is None else self._give_back(node.unit)
+
+    def interrupt(self, address: str, unit: str) -> str | None:
+        """Take a unit back from a node that has not ended it; return the unit if it has failed with that."""
+        self._free(address, unit)
+        return self._give_back(unit)
+
+    def place(self) -> list[tuple[str, str]]:
+        """Return which node is to run which unit now, by address and name; they count as running."""
+        busy = {node.host for node in self.nodes.values() if node.unit is not None}
+        placed: list[tuple[str, str]] = []
+        for node in self.nodes.values():
+            if node.host in busy:
+                continue
+            unit = self._next(node)
+            if unit is not None:
+                busy.add(node.host)
+                self._open.discard(unit)
+                node.unit = unit
+                placed.append((node.address, unit))
+        return placed
+
+    def end(self, address: str, unit: str) -> bool:
+        """Take the end of a unit on a node, which may have left; return whether this is its first end."""
+        self._free(address, unit)
+        if unit in self.done:
+            return False
+        self.done.add(unit)
+        self._open.discard(unit)
+        return True
+
+    def n_open(self) -> int:
+        """Return how many units are not done and run nowhere."""
+        return len(self._open)
+
+    def running(self) -> dict[str, str]:
+        """Return the unit of each node that runs one, by its address."""
+        return {node.address: node.unit for node in self.nodes.values() if node.unit is not None}
+
+    def _next(self, node: Node) -> str | None:
+        """Return what a node is to run: what it has in part, else the first of its queue."""
+        for unit in node.held & self._open:
+            if unit in node.menu:
+                return unit
+        queue = self._queues[node.menu]
+        while queue:
+            unit = queue.popleft()
+            if unit in self._open:
+                return unit
+        return None
+
+    def _free(self, address: str, unit: str) -> None:
+        node = self.nodes.get(address)
+        if node is not None and node.unit == unit:
+            node.unit = None
+
+    def _give_back(self, unit: str) -> str | None:
+        """Put a unit that was not ended in front of the others, or return it if that happened too often."""
+        if unit in self.done or unit in self._open or any(node.unit == unit for node in self.nodes.values()):
+            return None
+        self._losses[unit] += 1
+        if self._losses[unit] >= MOST_LOSSES:
+            self.done.add(unit)
+            return unit
+        self._open.add(unit)
+        for menu in self._menus[unit]:
+            self._queues[menu].appendleft(unit)
+        return None

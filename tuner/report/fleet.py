@@ -1,0 +1,112 @@
+"""How people see a suite on a cluster: a table of its nodes while it runs, and a line for each end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tuner.cluster.wire import Offer, OfferedCase
+from tuner.quantity import duration_text, plural
+from tuner.report.layout import table
+from tuner.report.studylist import outcome, shape_text
+from tuner.result.study import StudyResult
+
+
+@dataclass(slots=True)
+class _Row:
+    machine: str
+    case: OfferedCase | None = None
+    began_s: float = 0.0
+    n_done: int = 0
+    is_lost: bool = False
+
+
+@dataclass(slots=True)
+class FleetShown:
+    """The events of a fleet on a console: lines, and below them the table if it is a terminal."""
+
+    out: Console
+    budget_s: float
+    _rows: dict[str, _Row] = field(default_factory=dict)
+    _live: Live | None = None
+    _n_left: int = 0
+
+    def __enter__(self) -> FleetShown:
+        """Begin to show the table."""
+        if self.out.is_terminal:
+            self._live = Live(self._table(), console=self.out, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the table."""
+        if self._live is not None:
+            self._live.stop()
+
+    def joined(self, offer: Offer) -> None:
+        """Show a node that has come."""
+        self._rows[offer.node] = _Row(machine=offer.machine)
+        self._line(f"{offer.node}: {offer.machine}; {plural(len(offer.cases), 'search', 'searches')} possible", "dim")
+
+    def refused(self, node: str, reason: str) -> None:
+        """Show a node that cannot be used."""
+        self._line(f"{node} cannot be used: {reason}")
+
+    def left(self, node: str, case: OfferedCase | None) -> None:
+        """Show a node that is lost."""
+        if node in self._rows:
+            self._rows[node].case, self._rows[node].is_lost = None, True
+        what = "" if case is None else f" during {_title(case)}, which begins again elsewhere"
+        self._line(f"{node} is lost{what}")
+
+    def started(self, node: str, case: OfferedCase, n_left: int) -> None:
+        """Show what a node runs."""
+        row = self._rows[node]
+        row.case, row.began_s, row.is_lost = case, time.monotonic(), False
+        self._n_left = n_left
+        if self._live is None:
+            self._line(f"{node} begins {_title(case)}, {n_left} left", "dim")
+
+    def ended(self, node: str, case: OfferedCase, result: StudyResult | str, n_left: int) -> None:
+        """Show what came of a case."""
+        row = self._rows.get(node)
+        took = ""
+        if row is not None:
+            took = f"  ({duration_text(time.monotonic() - row.began_s)})" if row.case is not None else ""
+            row.case, row.n_done = None, row.n_done + 1
+        self._n_left = n_left
+        text = result if isinstance(result, str) else outcome(result, "")
+        self._line(f"{_title(case)}  {node}  {text}{took}, {n_left} left")
+
+    def notice(self, line: str) -> None:
+        """Show a line."""
+        self._line(line)
+
+    def turn(self) -> None:
+        """Draw the table again."""
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+
+    def _line(self, text: str, style: str = "") -> None:
+        self.out.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
+
+    def _table(self) -> Table:
+        shown = table("!node", "machine", "runs", ">time", ">left", ">done")
+        for node, row in self._rows.items():
+            if row.case is None:
+                words = ["lost" if row.is_lost else "—", "", ""]
+            else:
+                took_s = time.monotonic() - row.began_s
+                left = f"about {duration_text(max(0.0, self.budget_s - took_s))}"
+                words = [_title(row.case), duration_text(took_s), left]
+            shown.add_row(node, row.machine, *words, str(row.n_done))
+        shown.caption = f"{plural(self._n_left, 'search', 'searches')} left"
+        return shown
+
+
+def _title(case: OfferedCase) -> str:
+    return f"{case.workload} {case.key.mode}, {shape_text(case.shape, case.key.batch_sizes)}"
