@@ -145,7 +145,7 @@ class MadeEngine:
         if isinstance(asked, Unit):
             assert measures
             self.tasks[address] = Task(name=name, question=asked, turns=self.turns)
-            running = Counter(self.nodes[each].host for each in self.tasks if each in self.nodes)
+            running = Counter(self.nodes[each].host for each in self.tasks if each not in self._stopped)
             self.most_at_once |= running
             return
         answer = b"{}"
@@ -164,7 +164,11 @@ class MadeEngine:
             raise TunerError("the driver was killed")
         if self.chaos is not None:
             self._disturb(self.chaos)
+        hosts: set[str] = set()
         for address, task in list(self.tasks.items()):
+            if self.nodes[address].host in hosts:  # it waits for the lock of the machine
+                continue
+            hosts.add(self.nodes[address].host)
             task.turns -= 1
             if task.turns <= 0:
                 del self.tasks[address]
@@ -193,13 +197,14 @@ class MadeEngine:
         for address in [each for each, until in self._stopped.items() if until <= self.turn]:
             del self._stopped[address]
             self._rename(address)
-        if chaos.random() < 0.2:
-            address = chaos.choice(list(self.nodes))
+        if chaos.random() < 0.35:
+            address = chaos.choice([each for each in self.nodes if each not in self._stopped] or [*self.nodes])
+            self._stopped.pop(address, None)
             if chaos.random() < 0.5:
                 self.kills["kill"] += 1
                 self.tasks.pop(address, None)
                 self._rename(address)
-            elif address not in self._stopped:
+            else:
                 self.kills["stop"] += 1
                 self._stopped[address] = self.turn + 4
 

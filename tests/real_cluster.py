@@ -15,7 +15,7 @@ from tests.processes import wait_until
 
 TFTUNE = str(Path(sys.executable).with_name("tftune"))
 DASK = Path(sys.executable).with_name("dask")
-SUITE = ["suite", "--workloads", "lenet5,mlp", "--space", "threads", "--time-budget", "5s"]
+SUITE = ["suite", "--space", "threads", "--time-budget", "5s"]
 
 
 @dataclass
@@ -44,21 +44,21 @@ class Cluster:
 
     def node(self, name: str, cpus: set[int]) -> subprocess.Popen[bytes]:
         env = os.environ | {"TFTUNE_CACHE": str(self.folder / name)}
-        process = subprocess.Popen(
-            [TFTUNE, "node", self.url],
-            env=env,
-            stderr=(self.folder / f"{name}.log").open("ab"),
-            preexec_fn=lambda: os.sched_setaffinity(0, cpus),
-            start_new_session=True,
-        )
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [TFTUNE, "node", self.url],
+                env=env,
+                stderr=log,
+                preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+                start_new_session=True,
+            )
         self.nodes.append(process)
         return process
 
-    def suite(self, *more: str) -> subprocess.Popen[str]:
-        words = [TFTUNE, *SUITE, "--cluster", self.url, "--json", *more]
-        return subprocess.Popen(
-            words, cwd=self.folder, stdout=subprocess.PIPE, stderr=(self.folder / "suite.log").open("w"), text=True
-        )
+    def suite(self, workloads: str = "lenet5,mlp") -> subprocess.Popen[str]:
+        words = [TFTUNE, *SUITE, "--workloads", workloads, "--cluster", self.url, "--json"]
+        with (self.folder / "suite.log").open("w") as log:
+            return subprocess.Popen(words, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def close(self) -> None:
         for process in (*self.nodes, self.scheduler):

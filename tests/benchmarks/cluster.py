@@ -108,7 +108,7 @@ def studies(folder: str) -> dict[str, tuple[str, str]]:
 def cost(n_units: int = 20) -> Iterator[Figure]:
     """Time the same searches on one node of a cluster, and by `tftune suite` alone, in turns of ABBA."""
     names = ["lenet5", "mlp"]
-    words = [*SUITE[:2], ",".join(names), *SUITE[3:]]
+    words = [*SUITE, "--workloads", ",".join(names)]
     took_s: dict[str, list[float]] = {"alone": [], "cluster": []}
     n_each = max(1, n_units // (2 * len(names)))
     for turn in range(2 * n_each):

@@ -31,7 +31,7 @@ from tuner.measure.budget import Countdown, parse_duration
 from tuner.paths import DEFAULT_STORAGE
 from tuner.quantity import duration_text, plural
 from tuner.result.document import describe_study
-from tuner.result.inspection import CaseResult, ImportLine
+from tuner.result.inspection import CaseResult
 from tuner.result.study import StudyResult
 from tuner.study.storage import check_storage, storage_errors
 
@@ -76,6 +76,8 @@ class _Entry:
     machine: str
     state: str = "missing"
     node: str = ""
+    name: str | None = None
+    """Of its study."""
     study: StudyResult | None = None
     failure: str = ""
     wall_s: float | None = None
@@ -167,7 +169,7 @@ class Fleet:
                 python=entry.case.python,
                 runtime=entry.case.runtime,
                 state=entry.state,
-                study=None if entry.study is None else entry.study.study,
+                study=entry.name if entry.study is None else entry.study.study,
                 outcome=entry.failure,
                 wall_s=entry.wall_s,
                 batch_sizes=entry.case.key.batch_sizes,
@@ -241,6 +243,7 @@ class Fleet:
         self._entries |= {case.id: _Entry(case=case, machine=offer.machine) for case in new}
         for number, (record, is_complete) in matching_studies(self.request, [case.key for case in new]).items():
             entry = self._entries[new[number].id]
+            entry.name = record.name
             if is_complete:
                 entry.state = "known"
                 self._placement.done.add(entry.case.id)
@@ -310,23 +313,23 @@ class Fleet:
         """Merge the studies of a unit into the storage; return the last."""
         if self._target is None:
             self._target = Target(self.request.storage)
-        lines: list[ImportLine] = []
         try:
             with unpacked(end.studies) as (records, source), import_lock(absolute(self.request.storage)):
-                lines = [self._target.add(record, source) for record in records]
+                studies = [self._target.add(record, source)[1] for record in records]
         except TunerError as error:
             self.events.notice(f"{end.node} sent studies that cannot be read: {error}")
-        names = [line.study for line in lines if line.study is not None]
-        return describe_study(self._target.record(names[-1])) if names else None
+            return None
+        return next((study for study in reversed(studies) if study is not None), None)
 
     def _end(self) -> None:
         """Let nodes forget what is in the storage."""
-        asked = [address for address in self._placement.nodes if self._merged.get(address)]
+        asked = {address for address in self._placement.nodes if self._merged.get(address)}
         for address in asked:
             self._ask(address, _FORGET, Forget())
-        left, deadline_s = len(asked), time.monotonic() + _FORGET_S
-        while left > 0 and time.monotonic() < deadline_s:
-            left -= len([answer for answer in self.engine.answers(_TURN_S) if answer.name == _FORGET])
+        deadline_s = time.monotonic() + _FORGET_S
+        while asked and time.monotonic() < deadline_s:
+            asked -= {answer.address for answer in self.engine.answers(_TURN_S) if answer.name == _FORGET}
+            asked &= {*self.engine.addresses()}
 
     def _n_left(self) -> int:
         return self._placement.n_open() + len(self._placement.running())

@@ -67,7 +67,8 @@ def ask(question: bytes) -> bytes:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.write(question + b"\n")
             child.stdin.flush()
-        said = child.stdout.read()
+        with child.stdout:
+            said = child.stdout.read()
         child.wait()
         _answering.discard(child)
         with contextlib.suppress(BrokenPipeError):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 
 import optuna
 import sqlalchemy
+from msgspec import structs
 from optuna.storages._rdb import models  # the tables; a database of other ones is refused (`check_schema`)
 from optuna.trial import FrozenTrial, TrialState
 
@@ -18,6 +19,7 @@ from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.result.document import describe_study
 from tuner.result.inspection import ImportLine
+from tuner.result.study import StudyResult
 from tuner.study.record import Record
 from tuner.study.storage import (
     IMPORTED,
@@ -59,7 +61,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     with import_lock(absolute(into), waiting=waiting):
         target = Target(into)
         for record in source_records:
-            yield target.add(record, engine_of(source_storage))
+            yield target.add(record, engine_of(source_storage))[0]
     for reason, names in unread.items():
         yield from (ImportLine(source=name, study=None, what=f"skipped: {reason}") for name in names)
 
@@ -79,29 +81,27 @@ class Target:
         assert storage is not None  # create=True
         self._storage, self._engine = storage, engine_of(storage)
 
-    def record(self, name: str) -> Record:
-        """Return a study of the storage."""
-        return Record(optuna.load_study(study_name=name, storage=self._storage))
+    def add(self, record: Record, source: sqlalchemy.Engine) -> tuple[ImportLine, StudyResult | None]:
+        """Copy a study of another database that is not there, or is newer; return it as it is here.
 
-    def add(self, record: Record, source: sqlalchemy.Engine) -> ImportLine:
-        """Copy a study of another database that is not there, or is newer; the caller holds the right to import.
-
-        One that cannot be read is left out: it would stop every table of the team.
+        The caller holds the right to import. A study that cannot be read is left out: it would stop every table of the
+        team.
         """
         try:
-            describe_study(record)
+            described = describe_study(record)
         except DamagedStudyError as error:
-            return ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged")
+            return ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged"), None
         stem = _stem(record.name)
         column = _STUDIES.c.study_name
         with self._engine.connect() as rows:
             alike = sqlalchemy.or_(column == stem, column.startswith(f"{stem}.", autoescape=True))
             names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
-        others = [self.record(name) for name in names]
+        others = [Record(optuna.load_study(study_name=name, storage=self._storage)) for name in names]
         copies = [r for r in others if unreadable(r.attributes()) is None and _identity(r) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record)), None)
         if known is not None:
-            return ImportLine(source=record.name, study=known.name, what="known")
+            line = ImportLine(source=record.name, study=known.name, what="known")
+            return line, structs.replace(described, study=known.name)
         # Where both went on by themselves, both are kept.
         older = next((copy.name for copy in copies if _contains(record, copy)), None)
         name = older or _free_name(stem, names)
@@ -109,7 +109,8 @@ class Target:
             if older is not None:
                 _delete(into, older)
             _copy(rows, into, record.name, name)
-        return ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
+        line = ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
+        return line, structs.replace(described, study=name)
 
 
 def _copy(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:

@@ -28,6 +28,12 @@ def check_storage(url: str, *, create: bool = True) -> str:
 
     With `create`, the file's folder need not exist, but the one that it lies in; without, nothing need be writable.
     """
+    _check(url, create=create)
+    return url
+
+
+def _check(url: str, *, create: bool) -> bool:
+    """Check a storage URL; return whether the tables, if there are any, are known to be this Optuna's."""
     if not url.isprintable():
         raise BadInputError(f"storage {url!r} holds a character that cannot be shown", "give --storage another name")
     scheme, _, place = url.removeprefix(FILE_URL).partition(":")
@@ -41,12 +47,11 @@ def check_storage(url: str, *, create: bool = True) -> str:
         if file is not None:
             _check_file(url, file, create=create)
             if not file.exists():
-                return url
+                return True
             tell_of_lock(file, writes=create)
     except OSError as error:
         raise cannot_open(url, error) from error
-    _check_tables(url, file)
-    return url
+    return _check_tables(url, file)
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -77,8 +82,10 @@ def _check_file(url: str, path: Path, *, create: bool) -> None:
         check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
 
-def _check_tables(url: str, file: Path | None) -> None:
-    """Raise BadInputError for a database of another program, which has tables and none of Optuna's, or another Optuna.
+def _check_tables(url: str, file: Path | None) -> bool:
+    """Return whether the tables are this Optuna's, as far as they say.
+
+    Raises BadInputError for a database of another program, which has tables and none of Optuna's, or another Optuna.
 
     Optuna itself would write its tables before it refuses.
     """
@@ -91,6 +98,8 @@ def _check_tables(url: str, file: Path | None) -> None:
                 revision = connection.scalar(sqlalchemy.text("SELECT version_num FROM alembic_version"))
             if revision is not None:  # else it is being made
                 check_schema(url, str(revision))
+                return True
+    return False
 
 
 def is_missing(url: str) -> bool:
@@ -112,7 +121,7 @@ def no_study(name: str, url: str) -> BadInputError:
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
-    check_storage(url, create=create)
+    is_checked = _check(url, create=create)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = sqlite_file(url)
     if file is not None and create:
@@ -120,7 +129,8 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
     if not create and not _holds_studies(url, file):
         return None
     try:
-        return optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url))
+        # Optuna's own check reads all its migrations, each time.
+        return optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url), skip_compatibility_check=is_checked)
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
         raise cannot_open(url, error) from error
 
