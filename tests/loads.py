@@ -32,7 +32,7 @@ def times_of(service_s: dict[int, float], rest: Sequence[float] = (0.0,)) -> Ser
         rates=np.array([1.0]),
         shift=np.zeros(1),
         round_log=np.zeros(2),
-        rest=(np.array(rest),),
+        rest=((np.array(rest),),) * len(service_s),
     )
 
 
@@ -40,9 +40,19 @@ TRUE = Queue(batching=replace(ONE, sizes=(1, 2, 4, 8)), times=times_of(SERVICE_S
 
 
 def served_by(
-    queue: Queue, rate: float, rng: np.random.Generator, *, factor: float = 1.0, noise: float = 0.05, seed: int = 0
+    queue: Queue,
+    rate: float,
+    rng: np.random.Generator,
+    *,
+    factor: float = 1.0,
+    noise: float = 0.05,
+    seed: int = 0,
+    stall_s: float = 0.0,
 ) -> Served:
-    """Return what processes would answer whose service times are those of a queue, with noise."""
+    """Return what processes would answer whose service times are those of a queue, with noise.
+
+    One batch of twenty, of whatever size, takes `stall_s` (s) longer.
+    """
     of = queue.batching
     load = Load(rate=rate, seed=seed, duration_s=20.0, sizes=of.sizes, wait_s=of.wait_s)
     service_s = (factor * queue.times.service_s(of.sizes, rate)).tolist()
@@ -52,7 +62,8 @@ def served_by(
         due_s = arrivals.due_times(random.Random(own.seed), own.rate, own.duration_s)
         factors = np.exp(noise * rng.standard_normal(len(due_s))).tolist()
         log: list[Batch] = []
-        simulated = _replayed(due_s, of, service_s, factors, log)
+        stalls_s = (stall_s * (rng.random(len(due_s)) < 0.05)).tolist() if stall_s else [0.0] * len(due_s)
+        simulated = _replayed(due_s, of, service_s, factors, stalls_s, log)
         counted = [r for due, r in zip(due_s, simulated, strict=True) if due >= 4.0]
         members.append(
             Served(
@@ -64,7 +75,12 @@ def served_by(
 
 
 def _replayed(
-    due_s: Sequence[float], of: Batching, service_s: Sequence[float], factors: Sequence[float], log: list[Batch]
+    due_s: Sequence[float],
+    of: Batching,
+    service_s: Sequence[float],
+    factors: Sequence[float],
+    stalls_s: Sequence[float],
+    log: list[Batch],
 ) -> list[float]:
     """Return the responses of one process with one caller; its batches are added to a log."""
     first, free_s, responses_s = 0, 0.0, []
@@ -75,7 +91,7 @@ def _replayed(
         begin_s = max(free_s, complete_s)
         taken = [due for due in due_s[first : first + of.sizes[-1]] if due <= begin_s]
         at = next(i for i, size in enumerate(of.sizes) if size >= len(taken))
-        seconds = service_s[at] * factors[len(log)]
+        seconds = service_s[at] * factors[len(log)] + stalls_s[len(log)]
         free_s = begin_s + seconds
         log.append(Batch(n_requests=len(taken), size=of.sizes[at], service_s=seconds))
         responses_s += [free_s - due for due in taken]

@@ -51,7 +51,7 @@ def test_the_model_of_the_queue_does_what_a_worker_does(
     report = arrivals.under_load(by_size, lambda: None, load.request())
     due_s = arrivals.due_times(random.Random(3), rate, 5.0)
     batching = replace(ONE, sizes=sizes, wait_s=wait_s)
-    simulated, batch = responses(due_s, batching, [SERVICE_S[n] for n in sizes], [1.0])
+    simulated, batch = responses(due_s, batching, [SERVICE_S[n] for n in sizes], [[1.0]] * len(sizes))
     counted = simulated[np.array(due_s) >= 1.0]
     assert report["n_requests"] == len(counted)
     assert report["responses_s"] == pytest.approx(counted.tolist(), abs=2e-6)
@@ -176,7 +176,21 @@ def test_service_times_come_back_from_what_was_measured() -> None:
     assert found.service_s((1, 2, 4, 8), 100.0) == pytest.approx([*SERVICE_S.values()], rel=0.03)
     assert found.round_log.std(ddof=1) == pytest.approx(0.02, rel=0.6)
     assert found.round_log.mean() == pytest.approx(0.0, abs=1e-9)
-    assert np.concatenate(found.rest).std() == pytest.approx(0.05, rel=0.1)
+    assert np.concatenate([e for of_size in found.rest for e in of_size]).std() == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_stall_is_as_long_for_a_large_batch_as_for_a_small_one() -> None:
+    """A stall that trebles the time of a batch of one is no factor of three on a batch of eight."""
+    rng = np.random.default_rng(4)
+    rates = [share * TRUE.saturation for share in SHARES]
+    rounds = [
+        [served_by(TRUE, rate, rng, seed=3 * i + j, stall_s=0.02) for j, rate in enumerate(rates)] for i in range(6)
+    ]
+    queue = replace(TRUE, times=service_times(rounds), _cache={})
+    rate = 0.6 * TRUE.saturation
+    many = [served_by(TRUE, rate, rng, seed=1000 + i, stall_s=0.02).responses_s for i in range(60)]
+    for p in (0.5, 0.95, 0.99):
+        assert queue.quantile(rate, p) == pytest.approx(np.quantile(np.concatenate(many), p), rel=0.05), p
 
 
 def test_a_size_that_was_never_seen_lies_between_the_others() -> None:

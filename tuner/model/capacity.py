@@ -93,7 +93,7 @@ class CapacityScore:
                 rates=np.ones(1),
                 shift=np.zeros(1),
                 round_log=np.zeros(2),
-                rest=(np.log(step_s / step_s.mean()),),
+                rest=((np.log(step_s / step_s.mean()),),),
             )
             processes, callers = int(values.get(INSTANCES, 1)), int(values.get(STREAMS.name, 1))
             batching = Batching(sizes=(batch_size,), wait_s=0.0, processes=processes, callers=callers)

@@ -13,7 +13,8 @@ Notation
     g_λ    what the rate does to all sizes (other processes are at work, too, and clocks and caches change); between
            rates that were measured, linear in λ
     u_r    what processes of a round have in common, with mean 0: its scatter is the uncertainty of all that follows
-    e      the rest, replayed in the order in which it was measured, as stalls come in bursts
+    e      the rest, replayed for each size in the order in which it was measured, as stalls come in bursts; one that
+           trebles the time of a small batch is a small part of a large one's
     C(L)   capacity: the highest rate at which the quantile is at most L
 
 A change of all service times by a factor f is a change of the clock: C(L; f s, f T) = C(L/f; s, T) / f.
@@ -50,6 +51,7 @@ _GRID = np.array([0.02, 0.05, *np.arange(0.1, 0.96, 0.05), 0.98])  # of the satu
 _N_ROUGH = 20_000  # requests, to choose between batches
 _WAITS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # shares of the limit: how long batches may wait
 _CLEARLY = 1.02  # times: so much more has a longer wait to carry
+_LEAST_FACTORS = 30  # batches of a size, so that they have a tail of their own
 _LEAST_SEEN = 3  # batches of a size at a rate, so that it counts
 
 
@@ -67,8 +69,8 @@ class Batching:
 class ServiceTimes:
     """How long batches take; see the module for the notation.
 
-    `log_s` (B,) and `shift` (R,) are a_b of `sizes` and g_λ of `rates`, `round_log` (rounds,) is u_r, and `rest` has e
-    of each run of batches.
+    `log_s` (B,) and `shift` (R,) are a_b of `sizes` and g_λ of `rates`, and `round_log` (rounds,) is u_r. `rest` (B,)
+    has e of each run of batches of a size.
     """
 
     sizes: Array
@@ -76,12 +78,19 @@ class ServiceTimes:
     rates: Array
     shift: Array
     round_log: Array
-    rest: tuple[Array, ...]
+    rest: tuple[tuple[Array, ...], ...]
 
     def service_s(self, sizes: Sequence[int], rate: float) -> Array:
         """Return how long a batch of each size takes (s) at a rate (1/s) of all requests together."""
         a = np.interp(np.log(sizes), np.log(self.sizes), self.log_s)
         return np.asarray(np.exp(a + np.interp(rate, self.rates, self.shift)))
+
+    def factors(self, size: int, rng: np.random.Generator) -> Array:
+        """Return e^e of the nearest size that was measured, or of all if it was seldom; its runs in any order."""
+        runs = self.rest[int(np.argmin(abs(np.log(self.sizes) - math.log(size))))]
+        if sum(map(len, runs)) < _LEAST_FACTORS:
+            runs = tuple(run for of_size in self.rest for run in of_size)
+        return np.asarray(np.exp(np.concatenate([runs[i] for i in rng.permutation(len(runs))])))
 
     def scale(self) -> Estimate:
         """Return the estimate of the factor (log) on all service times: 0, with its standard error."""
@@ -126,25 +135,27 @@ def service_times(rounds: Sequence[Sequence[Served]]) -> ServiceTimes:
         sizes=np.array(all_sizes, float), log_s=a, rates=np.array(rates), shift=g, round_log=u, rest=()
     )
     by_round = dict(zip(np.flatnonzero(seen), u, strict=True))
-    rest = [
-        np.array(log_s) - np.log(fitted.service_s(sizes, rate)) - by_round[number]
-        for number, rate, sizes, log_s in runs
-        if number in by_round and len(sizes)
-    ]
-    return replace(fitted, rest=tuple(rest))
+    rest: list[list[Array]] = [[] for _ in all_sizes]
+    for number, rate, sizes, log_s in runs:
+        if number in by_round and len(sizes):
+            e = np.array(log_s) - np.log(fitted.service_s(sizes, rate)) - by_round[number]
+            for of_size, size in zip(rest, all_sizes, strict=True):
+                if size in sizes:
+                    of_size.append(e[np.array(sizes) == size])
+    return replace(fitted, rest=tuple(map(tuple, rest)))
 
 
 def responses(
-    due_s: Sequence[float], batching: Batching, service_s: Sequence[float], factors: Sequence[float]
+    due_s: Sequence[float], batching: Batching, service_s: Sequence[float], factors: Sequence[Sequence[float]]
 ) -> tuple[Array, float]:
     """Return the responses (s) of the requests of one process that are due at these times, and the mean batch.
 
-    A batch of each size takes `service_s`, times one of the `factors` after the other, again from the first on.
+    A batch of each size takes `service_s`, times one of the size's `factors` after the other, again from the first on.
     """
     sizes, wait_s, most = batching.sizes, batching.wait_s, batching.sizes[-1]
     size_of = [0] + [bisect.bisect_left(sizes, n) for n in range(1, most + 1)]
     free_s = [0.0] * batching.callers
-    first, n, number, n_factors = 0, len(due_s), 0, len(factors)
+    first, n, n_batches = 0, len(due_s), [0] * len(sizes)
     ends: list[float] = []
     taken: list[int] = []
     while first < n:
@@ -153,11 +164,13 @@ def responses(
             complete_s = min(complete_s, due_s[last - 1])
         begin_s = max(free_s[0], complete_s)
         end = max(first + 1, bisect.bisect_right(due_s, begin_s, first, min(last, n)))
-        end_s = begin_s + service_s[size_of[end - first]] * factors[number % n_factors]
+        size = size_of[end - first]
+        end_s = begin_s + service_s[size] * factors[size][n_batches[size] % len(factors[size])]
         heapq.heapreplace(free_s, end_s)
         ends.append(end_s)
         taken.append(end - first)
-        first, number = end, number + 1
+        n_batches[size] += 1
+        first = end
     return np.repeat(ends, taken) - np.asarray(due_s), float(np.mean(taken))
 
 
@@ -186,18 +199,18 @@ class Queue:
     _cache: dict[float, tuple[Array, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def _draws(self) -> tuple[Array, list[float]]:
-        """Return what is the same at every rate: unit gaps between requests, and the factors of service times."""
+    def _draws(self) -> tuple[Array, list[list[float]]]:
+        """Return what is the same at every rate: unit gaps between requests, and the factors of each size's times."""
         rng = np.random.default_rng(self.seed)
-        rest = [self.times.rest[i] for i in rng.permutation(len(self.times.rest))]
-        return rng.exponential(size=self.n_requests), np.exp(np.concatenate(rest)).tolist()
+        factors = [self.times.factors(size, rng).tolist() for size in self.batching.sizes]
+        return rng.exponential(size=self.n_requests), factors
 
     @property
     def saturation(self) -> float:
         """Return the rate (1/s) that is answered where requests always wait: full batches, one after another."""
         of, most = self.batching, self.batching.sizes[-1:]
         full_s = float(self.times.service_s(most, float(self.times.rates[-1]))[0])
-        return of.processes * of.callers * most[0] / full_s / float(np.mean(self._draws[1]))
+        return of.processes * of.callers * most[0] / full_s / float(np.mean(self._draws[1][-1]))
 
     def at(self, rate: float) -> tuple[Array, float]:
         """Return the responses (s), sorted, at a rate (1/s) of all requests together, and the mean batch."""
@@ -270,13 +283,16 @@ class Queue:
     def replayed_ratio(self, served: Served) -> float:
         """Return how long the same requests take by this model, over what they took: the ratio of the means."""
         load, n = served.load, self.batching.processes
-        factors = np.array(self._draws[1])
+        factors = self._draws[1]
         service_s = self.times.service_s(self.batching.sizes, load.rate).tolist()
         replayed: list[float] = []
         for own in (load.of(number, n) if n > 1 else load for number in range(n)):
             due_s = due_times(random.Random(own.seed), own.rate, own.duration_s)
             counts = np.array(due_s) >= NOT_COUNTED * own.duration_s
-            for start in range(0, len(factors), -(-len(factors) // _N_REPLAYS)):  # stalls come in bursts
-                simulated, _ = responses(due_s, self.batching, service_s, np.roll(factors, -start).tolist())
+            for replay in range(_N_REPLAYS):  # stalls come in bursts
+                begun = [
+                    of_size[(start := replay * len(of_size) // _N_REPLAYS) :] + of_size[:start] for of_size in factors
+                ]
+                simulated, _ = responses(due_s, self.batching, service_s, begun)
                 replayed += simulated[counts].tolist()
         return float(np.mean(replayed)) / float(np.mean(served.responses_s))
