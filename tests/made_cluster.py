@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from tuner import __version__
 from tuner.cluster.engine import Answer
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import TunerError
 from tuner.job.suite import CaseKey, key_of
+from tuner.paths import code_version
 from tuner.study.storage import all_records, open_storage
 
 
@@ -92,7 +92,7 @@ class MadeNode:
     name: str
     host: str
     cases: tuple[OfferedCase, ...]
-    version: str = __version__
+    version: str = code_version()
     held: dict[str, UnitEnd] = field(default_factory=dict)
 
 
@@ -151,9 +151,8 @@ class MadeEngine:
         answer = b"{}"
         if isinstance(asked, AskOffer):
             offer = Offer(
-                node=node.name, host=node.host, version=node.version, machine=f"made {node.host}",
-                machine_id=node.cases[0].key.affinity if node.cases else "", cases=node.cases, held=tuple(node.held),
-                failure="" if node.version == __version__ else f"it has tftune {node.version}",
+                node=node.name, host=node.host, machine=f"made {node.host}", cases=node.cases, held=tuple(node.held),
+                failure="" if node.version == code_version() else f"it has tftune {node.version}",
             )  # fmt: skip
             answer = msgspec.json.encode(offer)
         self._ready.append(Answer(address=address, name=name, data=answer))
@@ -187,7 +186,7 @@ class MadeEngine:
             self.measured[unit] += 1
             failure = "no room" if unit in self.failures else ""
             studies = b"" if failure else self.template.studies(task.question.key, node.name)
-            end = UnitEnd(id=unit, node=node.name, wall_s=1.0, studies=studies, failure=failure)
+            end = UnitEnd(node=node.name, wall_s=1.0, studies=studies, failure=failure)
             if not failure:
                 node.held[unit] = end
         self._ready.append(Answer(address=address, name=task.name, data=msgspec.json.encode(end)))
@@ -216,6 +215,4 @@ class MadeEngine:
             self.measured[task.question.id] += 1
             node = self.nodes[f"made://{self._n}"]
             studies = self.template.studies(task.question.key, node.name)
-            node.held.setdefault(
-                task.question.id, UnitEnd(id=task.question.id, node=node.name, wall_s=1.0, studies=studies)
-            )
+            node.held.setdefault(task.question.id, UnitEnd(node=node.name, wall_s=1.0, studies=studies))

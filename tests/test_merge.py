@@ -167,6 +167,24 @@ def test_an_import_that_is_cut_short_leaves_no_half_study(
     assert {each.what for each in merge(small, into)} == {"new"}
 
 
+def test_a_newer_copy_that_is_cut_short_leaves_the_older_one(
+    two: tuple[str, str, Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, into, record = two
+    list(merge(source, into))
+    before = all_records(opened(into))[0].study.user_attrs
+    record.put("updated", "2026-12-24T00:00:00+00:00")
+
+    def cut_short(*_: object) -> None:
+        raise KeyError("cut short")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyError):  # the older one's rows are deleted by then
+        patch.setattr(merging, "copy_rows", cut_short)
+        list(merge(source, into))
+    assert all_records(opened(into))[0].study.user_attrs == before
+    assert [each.what for each in merge(source, into)] == ["newer"]
+
+
 def test_a_copy_has_all_that_optuna_knows_of_a_study(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
     list(merge(small, into))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.util
 import os
 import re
@@ -66,6 +68,17 @@ def boot_arguments(folder: Path, module: str) -> list[str]:
 def file_stem(name: str) -> str:
     """Return a name as part of a file's: TensorFlow takes a path for a pattern, and a folder may only be meant."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_LONGEST_STEM]
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the version of tftune with a digest of its code, which differs between commits."""
+    from tuner import __version__
+
+    code = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        code.update(file.read_bytes())
+    return f"{__version__}+{code.hexdigest()[:8]}"
 
 
 def cache_dir() -> Path:

@@ -57,4 +57,9 @@ def printable(text: str) -> str:
     """Return a text without characters that would move a terminal's cursor, or reverse the text; line breaks stay."""
     if text.isprintable():
         return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cf") and c != "\n" else c for c in text)
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if category(c) in ("Cc", "Cf") and c not in _HARMLESS else c for c in text
+    )
+
+
+_HARMLESS = "\n\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}\N{SOFT HYPHEN}"

@@ -19,6 +19,7 @@ from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
+from tuner.plain import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -166,5 +167,5 @@ def _usage(error: typer.TyperException) -> int:
 def _fail(error: TunerError) -> int:
     sys.stderr.write(f"{error.log.rstrip()}\n" if error.log else "")
     text = " ".join(str(error).split()) if isinstance(error, BadInputError) else str(error)
-    sys.stderr.write(f"tftune: {text}\n")
+    sys.stderr.write(f"tftune: {printable(text)}\n")
     return error.exit_code

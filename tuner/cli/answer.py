@@ -1,4 +1,4 @@
-"""The answer of a node to a question of a suite's driver, which comes on stdin; the answer goes to stdout."""
+"""A node's answer to a driver. The question comes on stdin, and the answer goes to stdout."""
 
 from __future__ import annotations
 

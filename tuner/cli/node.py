@@ -18,7 +18,7 @@ Tls = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    other("--insecure", "Use a scheduler of another machine without TLS: whoever reaches it runs programs on nodes."),
+    other("--insecure", "Connect to another machine without TLS: whoever reaches the scheduler can run programs on all nodes."),
 ]
 
 
@@ -29,8 +29,8 @@ def node(
 ) -> None:
     """Let this machine measure for suites elsewhere, until interrupted.
 
-    Each unit of `tftune suite --cluster` is measured as `tftune suite` measures here, one at a time. What ended without
-    a suite to take it waits in the cache folder.
+    The node measures one case of a suite at a time, as `tftune suite` does here. If no suite collects a result, it stays
+    in the cache folder for 30 days.
     """
     from tuner.cluster.daskengine import serve
 

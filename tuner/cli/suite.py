@@ -69,7 +69,7 @@ def suite(
     cluster: Annotated[
         str | None,
         other(
-            "--cluster URL", "Run on all nodes of a Dask scheduler, tls://host:8786, or as one on this machine: local."
+            "--cluster URL", "Run on all nodes of the Dask scheduler at URL, e.g. tls://head:8786; local starts one on this machine."
         ),
     ] = None,
     tls: Tls = None,
@@ -89,9 +89,11 @@ def suite(
 
     if cluster is not None:
         if dry_run:
-            raise BadInputError("--dry-run with --cluster", "leave one or the other out: only nodes know their cases")
+            raise BadInputError("--dry-run with --cluster", "leave one of them out: only nodes know their cases")
         _run_on(cluster, request, tls=tls, insecure=insecure, json_=json_)
         return
+    if tls is not None or insecure:
+        raise BadInputError(f"{'--insecure' if tls is None else '--tls'} without --cluster", "add --cluster URL")
     planned = suites.plan(request)
     done: list[FinishedCase] = []
     if not dry_run:
@@ -125,6 +127,8 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
     from tuner.result.inspection import SuiteResult
 
     budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
+    if request.plan is not None:
+        budget_s = 0.0  # each study has another
     interrupted = False
     with FleetShown(console(stderr=True), budget_s) as shown, engine(cluster, tls=tls, insecure=insecure) as nodes:
         fleet = Fleet(request=request, engine=nodes, events=shown)
@@ -132,7 +136,7 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
             fleet.run()
         except KeyboardInterrupt:
             interrupted = True
-            shown.notice("interrupted; nodes end what they run, and the same command fetches it")
+            shown.notice("interrupted; nodes finish their searches, and the same command collects the results")
     cases = [
         structs.replace(case, outcome=case.outcome or outcome(study, ""))
         for case, study in zip(fleet.cases(), fleet.studies(), strict=True)
@@ -145,7 +149,7 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
         show(studylist.suite_summary(cases, sum(case.wall_s or 0.0 for case in cases)))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if any(case.state == "failed" for case in cases):
+    if fleet.is_short or any(case.state == "failed" for case in cases):
         raise typer.Exit(FindingError.exit_code)
 
 

@@ -1,1 +1,1 @@
-"""A suite on several machines: what travels, what a node does, where each unit runs, and the engine below."""
+"""A suite on several machines: the messages, the node, the placement, and the engine that carries the messages."""

@@ -1,7 +1,7 @@
 """Dask's distributed scheduler as the engine: one seam to Slurm, PBS, Kubernetes and SSH.
 
-What it is not asked to do: to choose nodes, to repeat, or to keep results. A task bound to a worker that is lost would
-wait for it for ever, so that the driver compares the workers with what it expects, each turn.
+The driver chooses nodes, repeats cases and keeps results; Dask does none of these. A task that is bound to a lost
+worker waits for ever, so the driver checks the list of workers in each turn.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from tuner.cluster.engine import Answer
 from tuner.cluster.node import ask, stop
 from tuner.errors import BadInputError, TunerError
+from tuner.job.nested import end_with_parent
 from tuner.paths import COMMAND
 from tuner.study.database import first_line
 
@@ -33,18 +34,19 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 _UNIT = {"unit": 1.0}
-"""The resource of a node: it runs one unit at a time, and answers other questions meanwhile."""
+"""A node has one of this resource, so it runs one unit at a time. Other questions need none."""
 _CONNECT_S = 10.0
 _RETRY_S = 5.0
 _SEND_S = 60.0
 _FILES = {"tls_ca_file": "ca.pem", "tls_{}_cert": "cert.pem", "tls_{}_key": "key.pem"}
 _QUIET = {
     "distributed.worker.profile.enabled": False,
+    "distributed.diagnostics.nvml": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.client.scheduler-info-interval": "60s",
     "distributed.admin.system-monitor.interval": "10s",
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": False,
     "distributed.worker.http.routes": [],
     "distributed.scheduler.http.routes": [],
     "distributed.scheduler.work-stealing": False,
@@ -52,20 +54,20 @@ _QUIET = {
     "distributed.admin.tick.cycle": "10s",
     "distributed.scheduler.worker-ttl": "60s",
 }
-"""Nothing but heartbeats is awake on a node while something is timed."""
+"""A node sends nothing but heartbeats during a measurement."""
 
 
 def security_of(url: str, tls: Path | None, *, insecure: bool) -> Security | None:
-    """Return how to talk to a scheduler: by TLS with the files of a folder, or without, if that is safe or wanted.
+    """Return the TLS settings of a scheduler, from the files of a folder; None for a connection without TLS.
 
-    Whoever reaches a scheduler runs programs on its nodes. Raises BadInputError for one that others reach without TLS.
+    Whoever reaches a scheduler can run programs on its nodes. Raises BadInputError if others may reach it without TLS.
     """
     with contextlib.suppress(ValueError):  # of a port that is none
         place = urlsplit(url)
         port = place.port
         if place.scheme in ("tcp", "tls") and place.hostname and port:
             return _security(url, place.scheme, place.hostname, tls, insecure=insecure)
-    raise BadInputError(f"'{url}' is no scheduler", "expected an address such as tls://host:8786, or local")
+    raise BadInputError(f"'{url}' is no address of a scheduler", "expected tls://HOST:PORT, tcp://127.0.0.1:PORT or local")
 
 
 def _security(url: str, scheme: str, host: str, tls: Path | None, *, insecure: bool) -> Security | None:
@@ -76,13 +78,19 @@ def _security(url: str, scheme: str, host: str, tls: Path | None, *, insecure: b
             raise BadInputError(f"{url} needs certificates", "add --tls FOLDER, with ca.pem, cert.pem and key.pem")
         for name in _FILES.values():
             if not (tls / name).is_file():
-                raise BadInputError(f"there is no {tls / name}", "see docs/cluster.md for how to make certificates")
+                raise BadInputError(
+                    f"{tls} has no {name}", f"expected {', '.join(_FILES.values())}: copy the scheduler's folder here"
+                )
         files = {
             key.format(role): str(tls / name)
             for key, name in _FILES.items()
             for role in ("client", "worker", "scheduler")
         }
         security: Security = _distributed().Security(**files, require_encryption=True)
+        try:
+            security.get_connection_args("worker")
+        except OSError as error:
+            raise BadInputError(f"the certificates in {tls} cannot be read: {first_line(error)}", "make them again") from error
         return security
     if not insecure and not _is_loopback(host):
         raise BadInputError(
@@ -104,20 +112,23 @@ class DaskEngine:
     """The nodes that are connected to a scheduler."""
 
     def __init__(self, url: str, security: Security | None) -> None:
-        """Connect; raises BadInputError if no scheduler answers, or one of another version of Dask."""
+        """Connect; raises BadInputError if no scheduler answers, or if its version of Dask differs."""
         distributed = _distributed()
         try:
             self._client: Client = distributed.Client(url, security=security, timeout=_CONNECT_S, set_as_default=False)
             there = self._called("versions")["packages"]["distributed"]
-        except (OSError, TimeoutError, ValueError, ImportError) as error:
+            for topic in ("print", "warn"):  # by which any node could write on this terminal
+                self._client.unsubscribe_topic(topic)
+        except Exception as error:  # noqa: BLE001  # an open port may be anything
             raise BadInputError(
-                f"no scheduler answers at {url}: {first_line(error)}", "start one: dask scheduler --host 127.0.0.1"
+                f"no scheduler answers at {url}: {first_line(error)}",
+                "start dask scheduler there, or check the firewall and the certificates",
             ) from error
         if there != distributed.__version__:
             self.close()
             raise BadInputError(
                 f"the scheduler at {url} has version {there} of distributed, and this is {distributed.__version__}",
-                "install the same version on all machines",
+                f"install that one here: pip install distributed=={there}",
             )
         self._url = url
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -125,7 +136,7 @@ class DaskEngine:
         self._is_lost = False
 
     def addresses(self) -> Collection[str]:
-        """Return the nodes that are there now; raises TunerError if the scheduler is lost, or was for a moment."""
+        """Return the connected nodes; raises TunerError if the connection to the scheduler was interrupted."""
         try:
             if self._is_lost:
                 raise OSError("the connection was interrupted")
@@ -135,14 +146,18 @@ class DaskEngine:
                 f"the scheduler at {self._url} is lost: {first_line(error)}",
                 "start it again, then the same command goes on and fetches what nodes have ended",
             ) from error
-        return [address for address, worker in workers.items() if _UNIT.keys() <= worker["resources"].keys()]
+        return [
+            address
+            for address, worker in workers.items()
+            if worker["status"] == "running" and _UNIT.keys() <= worker["resources"].keys()
+        ]
 
     def _called(self, what: str, **options: Any) -> Any:
-        """Return what the scheduler itself says; nodes are not disturbed."""
+        """Return what the scheduler itself reports; this sends nothing to nodes."""
         return self._client.sync(getattr(self._client.scheduler, what), callback_timeout=_CONNECT_S, **options)
 
     def ask(self, address: str, name: str, question: bytes, *, measures: bool) -> None:
-        """Send a question to a node. One that measures needs the node's resource, and others are answered beside it."""
+        """Send a question to a node. One that measures takes the node's resource; others are answered meanwhile."""
         future = self._client.submit(
             ask,
             question,
@@ -157,7 +172,7 @@ class DaskEngine:
         future.add_done_callback(functools.partial(self._done, address, name))
 
     def answers(self, timeout_s: float) -> Sequence[Answer]:
-        """Return the answers that have come; waits so long (s) for the first."""
+        """Return the answers that have arrived. Wait at most `timeout_s` (s) for the first."""
         came: list[Answer] = []
         with contextlib.suppress(queue.Empty):
             came.append(self._answers.get(timeout=timeout_s))
@@ -166,32 +181,33 @@ class DaskEngine:
         return came
 
     def drop(self, address: str) -> None:
-        """Expect no more answers of a node that is gone: Dask would wait for it."""
+        """Expect no more answers from a lost node; Dask would wait for ever."""
         for future in [future for future, at in [*self._expected.items()] if at == address]:
             del self._expected[future]
             with contextlib.suppress(Exception):
                 future.cancel(force=True)
 
     def close(self) -> None:
-        """Disconnect; what runs on nodes goes on."""
+        """Disconnect; nodes finish their searches."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=_CONNECT_S)
 
     def _done(self, address: str, name: str, future: Future) -> None:
         """Take an answer; Dask calls this in a thread of its own."""
-        if future not in self._expected:
+        if future not in self._expected or future.status == "lost":  # with its node, as `addresses` shows
             return
-        answer = None
-        if future.status == "finished":
-            # A node that is lost before it has sent the answer sends none, and `addresses` shows that.
-            with contextlib.suppress(Exception):
-                answer = Answer(address=address, name=name, data=future.result(timeout=_SEND_S))
-        elif future.status == "error":
-            answer = Answer(address=address, name=name, failure=first_line(future.exception()))
-        else:  # cancelled or lost, with the connection to the scheduler
+        data, failure = None, ""
+        if future.status == "cancelled":  # not by us: with the connection to the scheduler
             self._is_lost = True
-        if answer is not None and self._expected.pop(future, None) is not None:
-            self._answers.put(answer)
+        elif future.status == "error":
+            failure = first_line(future.exception(timeout=_SEND_S))
+        else:
+            try:
+                data = future.result(timeout=_SEND_S)
+            except Exception as error:  # noqa: BLE001  # Dask, Tornado and asyncio each raise their own
+                failure = f"the scheduler cannot fetch its answer ({first_line(error)}): check the firewall of the node"
+        if not self._is_lost and self._expected.pop(future, None) is not None:
+            self._answers.put(Answer(address=address, name=name, data=data, failure=failure))
 
 
 @contextlib.contextmanager
@@ -212,11 +228,16 @@ def engine(url: str, *, tls: Path | None = None, insecure: bool = False) -> Iter
 def _own_cluster() -> Iterator[str]:
     distributed = _distributed()
     with distributed.LocalCluster(
-        n_workers=0, host="127.0.0.1", dashboard_address=None, silence_logs=logging.CRITICAL
+        n_workers=0,
+        host="127.0.0.1",
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        silence_logs=logging.CRITICAL,
     ) as cluster:
         url = str(cluster.scheduler_address)
         words = [sys.executable, "-P", str(COMMAND), "node", url]
-        node = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet = subprocess.DEVNULL
+        node = subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, preexec_fn=end_with_parent)
         try:
             yield url
         finally:
@@ -225,26 +246,33 @@ def _own_cluster() -> Iterator[str]:
 
 
 def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], None]) -> None:
-    """Be a node of the scheduler at a URL until interrupted; one that is lost is waited for."""
+    """Serve the scheduler at a URL as a node until interrupted. If the scheduler is lost, try to connect again."""
     security = security_of(url, tls, insecure=insecure)
     distributed = _distributed()
 
     async def one_life(folder: str) -> None:
-        host = None if not _is_loopback(str(urlsplit(url).hostname)) else "127.0.0.1"
+        host = str(urlsplit(url).hostname)
         worker = distributed.Worker(
             url,
             nthreads=2,
             resources=_UNIT,
             security=security,
-            host=host,
+            host="127.0.0.1" if _is_loopback(host) else _address_towards(host),
             memory_limit=0,
             local_directory=folder,
             dashboard_address="127.0.0.1:0",
             death_timeout=_CONNECT_S,
         )
         async with worker:
+            for name, callback in worker.periodic_callbacks.items():
+                if name not in ("heartbeat", "keep-alive"):
+                    callback.stop()
             tell(f"{socket.gethostname()} is a node of {url}; press Ctrl-C to leave")
-            await worker.finished()
+            try:
+                await worker.finished()
+            except asyncio.CancelledError:
+                stop()
+                raise
 
     was_lost = False
     try:
@@ -255,12 +283,22 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
                     was_lost = False
                 except (OSError, TimeoutError, RuntimeError, ValueError) as error:
                     if not was_lost:
-                        why = first_line(error.__cause__ or error)
-                        tell(f"no scheduler takes this node at {url}: {why}; trying again every {_RETRY_S:.0f} s")
+                        why = first_line(next((each for each in (error.__cause__, error) if str(each or "")), error))
+                        hint = f"check the address, the firewall and the certificates; trying again every {_RETRY_S:.0f} s"
+                        tell(f"no scheduler takes this node at {url}: {why}; {hint}")
                     was_lost = True
                 time.sleep(_RETRY_S)
     finally:  # a scheduler that is lost ends nothing: what runs goes on, and is fetched later
         stop()
+
+
+def _address_towards(host: str) -> str:
+    """Return the address of this machine by which another reaches it: Dask would listen on all of them."""
+    family, kind, _, _, place = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(place)  # sends nothing
+        address = str(probe.getsockname()[0])
+    return f"[{address}]" if ":" in address else address
 
 
 def _distributed() -> Any:
@@ -270,9 +308,10 @@ def _distributed() -> Any:
         import distributed
     except ImportError as error:
         raise BadInputError(
-            "a cluster needs Dask's scheduler, which is not installed", "pip install 'tftune[cluster]' on all machines"
+            "a cluster needs Dask's scheduler, which is not installed",
+            f"{sys.executable} -m pip install 'distributed>=2025.4', the same version on all machines",
         ) from error
     dask.config.set(_QUIET)
-    for name in ("distributed", "distributed.client", "distributed.worker", "distributed.core"):
+    for name in ("distributed", "distributed.client", "distributed.gc", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return distributed

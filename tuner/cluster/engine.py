@@ -1,4 +1,4 @@
-"""What carries questions to nodes and answers back: a scheduler of others, behind four methods."""
+"""The interface to a scheduler. Its four methods carry questions to nodes, and answers back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a node has answered to the question of that name; why it has not, if `data` is None."""
+    """The answer of a node to the question `name`. If `data` is None, `failure` is the reason."""
 
     address: str
     name: str
@@ -18,16 +18,16 @@ class Answer:
 
 
 class Engine(Protocol):
-    """Nodes by their addresses. A node that is lost is gone for good: one that comes back has another address."""
+    """Nodes by address. A lost node never returns under its old address."""
 
     def addresses(self) -> Collection[str]:
         """Return the nodes that are there now; raises TunerError if the engine itself is lost."""
 
     def ask(self, address: str, name: str, question: bytes, *, measures: bool) -> None:
-        """Send a question to a node; one that `measures` takes long, and a node answers one of these at a time."""
+        """Send a question to a node. One that `measures` takes long, and a node answers one of these at a time."""
 
     def answers(self, timeout_s: float) -> Sequence[Answer]:
-        """Return the answers that have come; waits so long (s) for the first."""
+        """Return the answers that have arrived. Wait at most `timeout_s` (s) for the first."""
 
     def drop(self, address: str) -> None:
-        """Expect no more answers of a node that is gone."""
+        """Expect no more answers from a lost node."""

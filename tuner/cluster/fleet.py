@@ -1,20 +1,21 @@
-"""A suite on the nodes of a cluster: what is missing is placed, and each study is merged as soon as it comes home.
+"""A suite on the nodes of a cluster. The driver places missing cases and merges each study as it arrives.
 
-The storage of the suite is all that the driver keeps. One that was killed begins again with what the storage holds, and
-with what the nodes hold of units that ended meanwhile.
+The driver keeps all its state in the storage of the suite. A killed driver continues from there, and from the results
+that nodes have kept.
 """
 
 from __future__ import annotations
 
+import socket
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import sqlalchemy
 
-from tuner import __version__
 from tuner.cluster.engine import Answer, Engine
 from tuner.cluster.node import unpacked
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
@@ -22,13 +23,14 @@ from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitE
 from tuner.devices import registry as devices
 from tuner.errors import TunerError
 from tuner.frameworks import registry
+from tuner.identity import digest
 from tuner.job import planned
 from tuner.job.merge import Target, absolute
 from tuner.job.request import SuiteRequest
 from tuner.job.suite import matching_studies, workloads_of
 from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration
-from tuner.paths import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE, code_version
 from tuner.quantity import duration_text, plural
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
@@ -41,28 +43,33 @@ _NO_NODE_S = 300.0
 """So long (s) the units of a type wait for a node once all of its nodes are lost."""
 _TURN_S = 1.0
 _FORGET_S = 20.0
+_BUSY_S = 60.0
+_MOST_FAILURES = 2  # units in a row: one of them may be to blame itself
 
 
 class FleetEvents(Protocol):
-    """What a suite on a cluster tells while it runs."""
+    """The events of a suite on a cluster."""
 
     def joined(self, offer: Offer) -> None:
-        """A node is there, and can run these cases."""
+        """A node has joined, and can run these cases."""
 
     def refused(self, node: str, reason: str) -> None:
         """A node cannot be used."""
 
+    def skipped(self, node: str, case: OfferedCase) -> None:
+        """A node has another file of a workload, and cannot run its case."""
+
     def left(self, node: str, case: OfferedCase | None) -> None:
-        """A node is lost, in the middle of a case or not."""
+        """A node is lost, with the case that it ran, if any."""
 
     def started(self, node: str, case: OfferedCase, n_left: int) -> None:
-        """A case begins on a node; so many are not done."""
+        """A case starts on a node; `n_left` cases are not finished."""
 
     def ended(self, node: str, case: OfferedCase, outcome: StudyResult | str, n_left: int) -> None:
         """A case has ended with its study, or a reason why there is none."""
 
     def notice(self, line: str) -> None:
-        """Something is known that people should read."""
+        """A line for the user."""
 
     def turn(self) -> None:
         """About a second has passed."""
@@ -93,6 +100,8 @@ class Fleet:
     first_node_s: float = _FIRST_NODE_S
     no_node_s: float = _NO_NODE_S
     absent: dict[str, None] = field(default_factory=dict)
+    is_short: bool = False
+    """Whether cases are missing for want of a node."""
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of each workload, by its name in the request and the mode."""
     _entries: dict[str, _Entry] = field(default_factory=dict)
@@ -102,6 +111,9 @@ class Fleet:
     _asked: set[str] = field(default_factory=set)
     _waits: set[str] = field(default_factory=set)
     """The nodes whose offer is not there yet."""
+    _failures: Counter[str] = field(default_factory=Counter)
+    """How many units in a row a node could not run, by its address."""
+    _suite: str = ""
     _merged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Units that are in the storage, and whose files a node may remove, by its address."""
     _target: Target | None = None
@@ -117,6 +129,7 @@ class Fleet:
             request = planned.completed(request, registry.find(request.framework), devices.find(devices.DEFAULT))
             stop_after_s = parse_duration(str(request.plan), option="--plan")
         check_storage(request.storage)
+        self._suite = digest([socket.gethostname(), absolute(request.storage)])
         self._countdown = Countdown(total_s=stop_after_s)
         named, absent = workloads_of(request)
         self.absent = dict.fromkeys(absent)
@@ -126,8 +139,8 @@ class Fleet:
 
     @storage_errors()
     def run(self) -> None:
-        """Run what is missing until all is done, or nothing can be any more; raises TunerError if there is no node."""
-        idle_s = time.monotonic()
+        """Run all missing cases, until all are finished or no node can run the others; raises TunerError if none joins."""
+        idle_s, is_noted = time.monotonic(), False
         while True:
             self._look()
             if not self._is_over:
@@ -135,18 +148,27 @@ class Fleet:
             for answer in self.engine.answers(_TURN_S):
                 self._take(answer)
             self.events.turn()
-            if self._placement.running():
-                idle_s = time.monotonic()
-                continue
             waited_s = time.monotonic() - idle_s
-            if not self._offers and waited_s > (self.no_node_s if self._waits else self.first_node_s):
-                what = "can run this suite" if self._asked else "is connected to the scheduler"
-                raise TunerError(f"no node {what}", "start one on each machine: tftune node URL")
-            if self._is_over or (self._offers and not self._waits and not self._placement.n_open()):
+            if self._waits and waited_s > _BUSY_S and not is_noted:
+                is_noted = True
+                n = plural(len(self._waits), "node has", "nodes have")
+                self.events.notice(f"{n} not answered yet: another tftune may be measuring there; press Ctrl-C to end")
+            if self._placement.running() or self._waits:
+                idle_s = idle_s if self._waits and not self._placement.running() else time.monotonic()
+                continue
+            if not self._offers and waited_s > self.first_node_s:
+                if self._asked:
+                    raise TunerError("all nodes were refused", "correct what is named above, then start them again")
+                waited = duration_text(waited_s)
+                raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
+            n_open = self._placement.n_open()
+            if self._is_over or (self._offers and not n_open):
                 break
-            if waited_s > self.no_node_s:
-                n = plural(self._placement.n_open(), "search", "searches")
-                self.events.notice(f"no node has come for {n} in {duration_text(waited_s)}")
+            if self._offers and n_open and waited_s > self.no_node_s:
+                self.is_short = True
+                n = plural(n_open, "search is", "searches are")
+                hint = "start tftune node on such a machine, then run the same command again"
+                self.events.notice(f"{n} missing: no node of their type for {duration_text(waited_s)}; {hint}")
                 break
         self._end()
 
@@ -196,7 +218,7 @@ class Fleet:
             if address not in self._asked:
                 self._asked.add(address)
                 self._waits.add(address)
-                self._ask(address, _OFFER, AskOffer(version=__version__, request=self._sent()))
+                self._ask(address, _OFFER, AskOffer(version=code_version(), suite=self._suite, request=self._sent()))
 
     def _lose(self, address: str) -> None:
         self.engine.drop(address)
@@ -210,14 +232,14 @@ class Fleet:
         self._give_up(address, failed)
 
     def _give_up(self, address: str, unit: str | None) -> None:
-        """Let a unit fail that was given back too often; most are not."""
+        """Mark a unit as failed if it was lost too often; `unit` is None for most."""
         if unit is not None:
             entry, node = self._entries[unit], self._offers[address].node
-            entry.state, entry.failure = "failed", f"lost or interrupted on {MOST_LOSSES} nodes"
+            entry.state, entry.failure = "failed", f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes"
             self.events.ended(node, entry.case, entry.failure, self._n_left())
 
     def _refuse(self, address: str, reason: str) -> None:
-        """Use a node no more: it could not answer, or not so that it is understood."""
+        """Stop using a node whose answer is missing or cannot be read."""
         self._waits.discard(address)
         offer = self._offers.get(address)
         self.events.refused(address if offer is None else offer.node, reason)
@@ -233,7 +255,7 @@ class Fleet:
             if self.fingerprints.get((case.word, case.key.mode)) == case.key.fingerprint:
                 cases.append(case)
             else:
-                self.events.refused(offer.node, f"{case.word} is not the same file there")
+                self.events.skipped(offer.node, case)
         if not cases:
             return
         # Several nodes of a host have one name, and people have to tell them apart.
@@ -270,9 +292,13 @@ class Fleet:
             self.events.started(self._offers[address].node, entry.case, self._n_left())
 
     def _take(self, answer: Answer) -> None:
-        """Take an answer; one that is not understood is of another version, or of somebody else."""
+        """Take an answer; one that cannot be read comes from another version."""
         if answer.data is None:
-            self._refuse(answer.address, answer.failure)
+            self._failures[answer.address] += 1
+            if answer.name in self._entries and self._failures[answer.address] < _MOST_FAILURES:
+                self._give_up(answer.address, self._placement.interrupt(answer.address, answer.name))
+            else:
+                self._refuse(answer.address, answer.failure)
         elif answer.name != _FORGET:
             try:
                 if answer.name == _OFFER:
@@ -280,7 +306,7 @@ class Fleet:
                 else:
                     end = msgspec.json.decode(answer.data, type=UnitEnd) if answer.data else None
             except msgspec.MsgspecError as error:
-                self._refuse(answer.address, f"its answer cannot be read: {error}")
+                self._refuse(answer.address, f"its answer cannot be read ({error}); install the driver's version there")
                 return
             if answer.name != _OFFER:
                 self._take_end(answer.address, answer.name, end)
@@ -294,11 +320,13 @@ class Fleet:
             return
         if not self._placement.end(address, name):
             return
+        del self._failures[address]
         entry, node = self._entries[name], self._offers[address].node
         entry.node, entry.wall_s, entry.failure = node, round(end.wall_s, 1), end.failure
         entry.study = self._merge(end) if end.studies else None
         if entry.study is None and not entry.failure:
             entry.failure = "its studies could not be read"
+            self._merged[address].append(name)  # else the node would send the same again
         if entry.failure or entry.study is None:
             entry.state = "failed"
         elif entry.study.planned is not None and not entry.study.planned.complete:
@@ -316,7 +344,7 @@ class Fleet:
         try:
             with unpacked(end.studies) as (records, source), import_lock(absolute(self.request.storage)):
                 studies = [self._target.add(record, source)[1] for record in records]
-        except TunerError as error:
+        except (TunerError, sqlalchemy.exc.IntegrityError, sqlalchemy.exc.DataError) as error:
             self.events.notice(f"{end.node} sent studies that cannot be read: {error}")
             return None
         return next((study for study in reversed(studies) if study is not None), None)

@@ -1,7 +1,7 @@
-"""A node: answers the questions of a suite's driver, each in a process of its own.
+"""A node answers the questions of a suite's driver, each in a process of its own.
 
-A unit has its own storage in the cache folder, so that one that was interrupted goes on where it stopped, and one that
-has ended without a driver is not measured again. The process ends with the one that has asked.
+Each unit has its own storage in the cache folder. An interrupted unit continues there, and a finished unit is not
+measured again. The process ends with its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 import msgspec
 import sqlalchemy
 
-from tuner import __version__
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import TunerError
 from tuner.identity import digest
@@ -31,7 +30,7 @@ from tuner.job.request import SuiteRequest
 from tuner.job.suite import Case, CaseKey, plan, run_case
 from tuner.machine.host import detect, host_of
 from tuner.machine.locks import machine_lock, unit_lock
-from tuner.paths import FILE_URL, cache_dir, write_whole
+from tuner.paths import FILE_URL, cache_dir, code_version, write_whole
 from tuner.study.record import Record
 from tuner.study.storage import all_records, engine_of, open_storage
 
@@ -46,8 +45,8 @@ _ending = threading.Event()
 def ask(question: bytes) -> bytes:
     """Answer a question in a process of its own, on this machine; raises TunerError if that ends without an answer.
 
-    This is what the engine calls on a node. The answer is empty if the process was interrupted, as it is when this one
-    ends or dies. It does not even start while another tftune measures here.
+    The engine calls this on a node. The answer is empty if the process was interrupted, which happens if this one ends.
+    It does not start before all other tftunes on this machine have stopped measuring.
     """
     with machine_lock(wait=True):
         pass
@@ -79,11 +78,11 @@ def ask(question: bytes) -> bytes:
         return b""
     if child.returncode == 0 and said:
         return said
-    raise TunerError(reason_of(child.returncode, log, "the process that was to answer"))
+    raise TunerError(reason_of(child.returncode, log, "the answering process"))
 
 
 def stop() -> None:
-    """Interrupt what this process is asked, as it is to end: what was measured waits for the same unit."""
+    """Interrupt all running answers before this process ends. Partial results stay for the same unit."""
     _ending.set()
     for child in [*_answering]:
         child.terminate()
@@ -114,36 +113,30 @@ def _forget(units: Sequence[str]) -> None:
 
 
 def _offer(question: AskOffer) -> Offer:
-    """Return what this machine is and can run of a suite; why it can run nothing is in the offer, too."""
-    machine = detect()
+    """Return what this machine is and which cases it can run, or the reason why it can run none."""
     here = Offer(
         node=socket.gethostname(),
         host=_BOOT.read_text().strip(),
-        version=__version__,
-        machine=host_of(machine),
-        machine_id=machine.id,
+        machine=host_of(detect()),
         held=tuple(sorted({file.stem for file in _folder().glob("*.db")})),
     )
-    if question.version != __version__:
-        return msgspec.structs.replace(here, failure=f"it has tftune {__version__}, and the driver {question.version}")
+    if question.version != code_version():
+        failure = f"it has tftune {code_version()}, expected {question.version} as the driver; install that there"
+        return msgspec.structs.replace(here, failure=failure)
     try:
         # What is done is the driver's to know.
         suite = plan(replace(question.request, storage=f"{FILE_URL}{_folder() / 'none'}"))
     except TunerError as error:
         return msgspec.structs.replace(here, failure=str(error))
-    cases = tuple(_offered(case, question.request) for case in suite.cases)
+    cases = tuple(_offered(case, question) for case in suite.cases)
     return msgspec.structs.replace(here, cases=cases, absent=tuple(suite.unavailable))
 
 
-def unit_id(key: CaseKey, request: SuiteRequest) -> str:
-    """Return the name of a unit: the same for the same case of the same suite, whatever driver and node."""
-    options = [request.plan, request.time_budget, request.trial_timeout, request.seed]
-    return digest([msgspec.to_builtins(key), options], length=16)
-
-
-def _offered(case: Case, request: SuiteRequest) -> OfferedCase:
+def _offered(case: Case, question: AskOffer) -> OfferedCase:
+    request = question.request
+    options = [question.suite, request.plan, request.time_budget, request.trial_timeout, request.seed]
     return OfferedCase(
-        id=unit_id(case.key, request),
+        id=digest([msgspec.to_builtins(case.key), options], length=16),  # on whatever node
         key=case.key,
         word=case.spec.words[0],
         workload=case.workload.name,
@@ -166,10 +159,10 @@ def _run(unit: Unit) -> UnitEnd:
         suite = plan(replace(unit.request, storage=f"{FILE_URL}{storage_file}"))
         number = next((n for n, case in enumerate(suite.cases) if case.key == unit.key), None)
         if number is None:
-            raise TunerError("the build, the workload or the CPUs have changed since this node offered the unit")
+            what = "the build, the workload or the CPUs have changed since this node offered the unit"
+            raise TunerError(what, "start this node again")
         case = None if number in suite.existing else run_case(suite, number, unit.budget_s)
         end = UnitEnd(
-            id=unit.id,
             node=socket.gethostname(),
             wall_s=time.monotonic() - began_s,
             studies=_packed(storage_file),
@@ -206,15 +199,22 @@ def unpacked(studies: bytes) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]
     """Yield the studies of a storage that a node has sent, and their database; raises TunerError if it is damaged."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "unit.db"
-        with contextlib.suppress(zlib.error):
-            file.write_bytes(zlib.decompressobj().decompress(studies, _MOST_BYTES))
+        unpacking = zlib.decompressobj()
+        try:
+            file.write_bytes(unpacking.decompress(studies, _MOST_BYTES))
+            with contextlib.closing(sqlite3.connect(file)) as connection:
+                is_whole = unpacking.eof and connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        except (zlib.error, sqlite3.Error):
+            is_whole = False
+        if not is_whole:
+            raise TunerError("damaged studies")
         storage = open_storage(f"{FILE_URL}{file}", create=False)
         if storage is None:
             raise TunerError("no studies")
         engine = engine_of(storage)
         try:
             yield all_records(storage), engine
-        except (KeyError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise TunerError(f"damaged studies ({error!r})") from error
         finally:
             engine.dispose()

@@ -1,4 +1,4 @@
-"""Which unit runs on which node: one at a time for each host, and again elsewhere if its node is lost.
+"""The assignment of units to nodes. A host runs one unit at a time. The unit of a lost node goes to another node.
 
 Pure bookkeeping. A node can run the units of its menu, which are those that it offers. Nodes of one type have the same
 menu and share a queue. A unit that several menus have stands in the queue of each, and is taken from the first.
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 MOST_LOSSES = 3
-"""So often a unit may be lost with its node, or be interrupted there: then it has failed."""
+"""A unit fails after it has been lost with its node, or interrupted there, this often."""
 
 Menu = tuple[str, ...]
 

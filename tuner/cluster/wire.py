@@ -1,6 +1,6 @@
-"""What the driver of a suite and its nodes tell each other, as JSON: questions with options, and answers with results.
+"""The messages between driver and nodes, as JSON. Questions hold options, and answers hold results.
 
-No code travels, and nothing that a study holds is ever executed.
+These messages hold no code, and tftune never executes what a study holds. Dask pickles its own part around them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class AskOffer(Question, frozen=True, kw_only=True):
     """Which cases of the suite can the node run, if it has the driver's `version` of tftune?"""
 
     version: str
+    suite: str
+    """A name of the suite's storage: other suites have units of their own."""
     request: SuiteRequest
 
 
@@ -42,7 +44,7 @@ class Unit(Question, frozen=True, kw_only=True):
 
 
 class OfferedCase(Struct, frozen=True, kw_only=True):
-    """A case that a node can run, and how people call its parts."""
+    """A case that a node can run, with the names to display."""
 
     id: str
     key: CaseKey
@@ -62,10 +64,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     """The name of its host, for people."""
     host: str
     """The boot of its host: two nodes of one boot never measure at the same time."""
-    version: str
     machine: str
     """What its host is, for people."""
-    machine_id: str
     cases: tuple[OfferedCase, ...] = ()
     absent: tuple[str, ...] = ()
     """What was asked for and is not there."""
@@ -76,13 +76,12 @@ class Offer(Struct, frozen=True, kw_only=True):
 
 
 class UnitEnd(Struct, frozen=True, kw_only=True):
-    """How a unit ended on a node: its studies, or why there are none, or both."""
+    """How a unit ended on a node: its studies, the reason of a failure, or both."""
 
-    id: str
     node: str
     wall_s: float
     studies: bytes = b""
     """An SQLite storage, compressed by zlib; empty if nothing was measured."""
     failure: str = ""
     interrupted: bool = False
-    """Whether the node was told to stop: then what it has measured waits there for the same unit."""
+    """Whether the node was interrupted. Its partial results then stay there for the same unit."""

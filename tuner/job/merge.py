@@ -108,12 +108,12 @@ class Target:
         with source.connect() as rows, self._engine.begin() as into:
             if older is not None:
                 _delete(into, older)
-            _copy(rows, into, record.name, name)
+            copy_rows(rows, into, record.name, name)
         line = ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
         return line, structs.replace(described, study=name)
 
 
-def _copy(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
+def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
     """Copy the rows of a study, and of its finished trials: one that runs elsewhere is that one's."""
     study = rows.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == source_name))
     new_study = _inserted(into, _STUDIES, {"study_name": name})
@@ -131,7 +131,7 @@ def _copy(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name:
         copied = [
             {column: value for column, value in row.items() if column != own_key} | {key: new_ids[row[key]]}
             for row in rows.execute(table.select().where(is_part)).mappings()
-            if (key, row.get("key")) != ("study_id", IMPORTED)
+            if row[key] in new_ids and (key, row.get("key")) != ("study_id", IMPORTED)  # a trial may end meanwhile
         ]
         if copied:
             into.execute(table.insert(), copied)

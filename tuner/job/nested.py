@@ -22,6 +22,7 @@ from tuner.result.study import StudyResult
 
 INTERRUPTED = "interrupted"
 INTERRUPTED_CODE = 130
+_LIBC = ctypes.CDLL(None)  # loaded before there is a child to call it
 _OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 
@@ -40,11 +41,6 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
     The process ends when this one does. `enter` is called in the new process before anything else, as
     `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
     """
-    libc = ctypes.CDLL(None)
-
-    def end_with_parent() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr_file:
         child = subprocess.Popen(
             _command(),
@@ -75,6 +71,11 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
         return EndedSearch(study=msgspec.json.decode(out, type=StudyResult))
     except msgspec.MsgspecError as error:
         return EndedSearch(failure=f"the search printed no result: {error}")
+
+
+def end_with_parent() -> None:
+    """Let the new process end, as by Ctrl-C, when the thread that has started it does."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def reason_of(returncode: int, log: str, what: str) -> str:

@@ -202,8 +202,8 @@ class Queue:
     def _draws(self) -> tuple[Array, list[list[float]]]:
         """Return what is the same at every rate: unit gaps between requests, and the factors of each size's times."""
         rng = np.random.default_rng(self.seed)
-        factors = [self.times.factors(size, rng).tolist() for size in self.batching.sizes]
-        return rng.exponential(size=self.n_requests), factors
+        gaps = rng.exponential(size=self.n_requests)  # first: the same for all batches that are compared
+        return gaps, [self.times.factors(size, rng).tolist() for size in self.batching.sizes]
 
     @property
     def saturation(self) -> float:

@@ -1,4 +1,4 @@
-"""How people see a suite on a cluster: a table of its nodes while it runs, and a line for each end."""
+"""The display of a suite on a cluster: a table of nodes while it runs, and a line for each finished case."""
 
 from __future__ import annotations
 
@@ -50,17 +50,26 @@ class FleetShown:
     def joined(self, offer: Offer) -> None:
         """Show a node that has come."""
         self._rows[offer.node] = _Row(machine=offer.machine)
-        self._line(f"{offer.node}: {offer.machine}; {plural(len(offer.cases), 'search', 'searches')} possible", "dim")
+        cpus = ", ".join(dict.fromkeys(case.key.affinity for case in offer.cases))
+        n = plural(len(offer.cases), "search", "searches")
+        self._line(f"{offer.node} has joined: {offer.machine}, CPUs {cpus}; it can run {n}", "dim")
 
     def refused(self, node: str, reason: str) -> None:
         """Show a node that cannot be used."""
+        if node in self._rows:
+            self._rows[node].case, self._rows[node].is_lost = None, True
         self._line(f"{node} cannot be used: {reason}")
+
+    def skipped(self, node: str, case: OfferedCase) -> None:
+        """Show that a node has another file of a workload."""
+        hint = "copy the driver's to the same path there, then start the node again"
+        self._line(f"{node} skips {_title(case)}: its file of {case.word} differs; {hint}")
 
     def left(self, node: str, case: OfferedCase | None) -> None:
         """Show a node that is lost."""
         if node in self._rows:
             self._rows[node].case, self._rows[node].is_lost = None, True
-        what = "" if case is None else f" during {_title(case)}, which begins again elsewhere"
+        what = "" if case is None else f"; {_title(case)} waits for another node of its type"
         self._line(f"{node} is lost{what}")
 
     def started(self, node: str, case: OfferedCase, n_left: int) -> None:
@@ -69,7 +78,7 @@ class FleetShown:
         row.case, row.began_s, row.is_lost = case, time.monotonic(), False
         self._n_left = n_left
         if self._live is None:
-            self._line(f"{node} begins {_title(case)}, {n_left} left", "dim")
+            self._line(f"{node} starts {_title(case)}; {n_left} not finished", "dim")
 
     def ended(self, node: str, case: OfferedCase, result: StudyResult | str, n_left: int) -> None:
         """Show what came of a case."""
@@ -80,7 +89,7 @@ class FleetShown:
             row.case, row.n_done = None, row.n_done + 1
         self._n_left = n_left
         text = result if isinstance(result, str) else outcome(result, "")
-        self._line(f"{_title(case)}  {node}  {text}{took}, {n_left} left")
+        self._line(f"{_title(case)}  {node}  {text}{took}; {n_left} not finished")
 
     def notice(self, line: str) -> None:
         """Show a line."""
@@ -95,16 +104,16 @@ class FleetShown:
         self.out.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
 
     def _table(self) -> Table:
-        shown = table("!node", "machine", "runs", ">time", ">left", ">done")
+        shown = table("!node", "machine", "runs", ">time", ">left", ">finished")
         for node, row in self._rows.items():
             if row.case is None:
-                words = ["lost" if row.is_lost else "—", "", ""]
+                words = ["lost" if row.is_lost else "idle", "", ""]
             else:
                 took_s = time.monotonic() - row.began_s
-                left = f"about {duration_text(max(0.0, self.budget_s - took_s))}"
+                left = f"about {duration_text(max(0.0, self.budget_s - took_s))}" if self.budget_s else ""
                 words = [_title(row.case), duration_text(took_s), left]
             shown.add_row(node, row.machine, *words, str(row.n_done))
-        shown.caption = f"{plural(self._n_left, 'search', 'searches')} left"
+        shown.caption = f"{plural(self._n_left, 'search', 'searches')} not finished" if self._rows else "waiting for nodes"
         return shown
 
 

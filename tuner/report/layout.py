@@ -6,16 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import (
     Console,
     ConsoleOptions,
-    ConsoleRenderable,
     JustifyMethod,
     RenderableType,
-    RenderHook,
     RenderResult,
 )
 from rich.measure import Measurement
@@ -41,10 +38,10 @@ class Shell(Console):
     copied.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Take the options of `rich.console.Console`."""
-        super().__init__(**options)
-        self.push_render_hook(_Harmless())
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield what is written, without characters that would move the cursor: names may come from other machines."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
         """Print objects as `rich.console.Console` does."""
@@ -54,23 +51,6 @@ class Shell(Console):
             return
         for line in broken(self, Text(one) if isinstance(one, str) else one):
             super().print(line, soft_wrap=True, **options)
-
-
-class _Harmless(RenderHook):
-    """Shows text as it is, but no character that would move the cursor: names may come from other machines."""
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return what is printed in their place."""
-        return [_HarmlessText(each) for each in renderables]
-
-
-@dataclass(frozen=True, slots=True)
-class _HarmlessText:
-    shown: ConsoleRenderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style, control in console.render(self.shown, options):
-            yield Segment(text if control else printable(text), style, control)
 
 
 def broken(console: Console, line: Text) -> Iterator[Text]:
