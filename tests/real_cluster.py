@@ -34,7 +34,17 @@ class Cluster:
     def start(self) -> None:
         file = self.folder / "scheduler.json"
         file.unlink(missing_ok=True)
-        words = [str(DASK), "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        words = [
+            str(DASK),
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--no-dashboard",
+            "--dashboard-address",
+            "127.0.0.1:0",
+        ]
         env = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s"}
         self.scheduler = subprocess.Popen(
             [*words, "--scheduler-file", str(file)], env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL

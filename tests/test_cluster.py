@@ -31,7 +31,7 @@ from tuner.cluster import node as nodes
 from tuner.cluster.daskengine import security_of
 from tuner.cluster.fleet import Fleet
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
-from tuner.cluster.wire import Offer, OfferedCase, Unit, UnitEnd
+from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.job.request import SuiteRequest
 from tuner.measure.budget import Budget
@@ -286,7 +286,7 @@ def test_nodes_of_another_version_or_with_another_file_are_refused(made: Made) -
 
 
 def test_without_a_node_there_is_one_line(made: Made) -> None:
-    with pytest.raises(TunerError, match="no node has joined in .*; start one on each machine"):
+    with pytest.raises(TunerError, match=r"no node has joined in .*; start one on each machine"):
         made.fleet(MadeEngine(made.template, {}), NAMES).run()
 
 
@@ -388,7 +388,8 @@ def test_a_unit_that_has_ended_is_not_measured_again(cache: Path, template: Temp
     assert msgspec.json.decode(nodes.answer(msgspec.json.encode(unit)), type=UnitEnd) == end
 
 
-def test_a_node_of_another_version_offers_nothing(cache: Path) -> None:
+@pytest.mark.usefixtures("cache")
+def test_a_node_of_another_version_offers_nothing() -> None:
     question = AskOffer(version="0.0.1", suite="s", request=SuiteRequest(workloads="lenet5"))
     offer = msgspec.json.decode(nodes.answer(msgspec.json.encode(question)), type=Offer)
     assert not offer.cases

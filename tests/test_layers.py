@@ -129,7 +129,8 @@ def test_the_words_of_a_maker_of_gpus_stand_where_the_maker_is() -> None:
         room = path.relative_to(ROOT / "tuner").parts[0]
         if room == "frameworks" or (room, path.stem) == ("devices", "nvidia") or path.suffix not in (".py", ".toml"):
             continue
-        assert not words.findall(path.read_text()), path
+        without_keys = re.sub(r'"distributed\.[\w.-]+"', "", path.read_text())  # Dask's settings have its words
+        assert not words.findall(without_keys), path
 
 
 def test_what_measures_reads_no_clock_that_may_jump() -> None:

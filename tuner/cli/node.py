@@ -18,7 +18,10 @@ Tls = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    other("--insecure", "Connect to another machine without TLS: whoever reaches the scheduler can run programs on all nodes."),
+    other(
+        "--insecure",
+        "Connect to another machine without TLS: whoever reaches the scheduler can run programs on all nodes.",
+    ),
 ]
 
 
@@ -29,8 +32,8 @@ def node(
 ) -> None:
     """Let this machine measure for suites elsewhere, until interrupted.
 
-    The node measures one case of a suite at a time, as `tftune suite` does here. If no suite collects a result, it stays
-    in the cache folder for 30 days.
+    The node measures one case of a suite at a time, as `tftune suite` does here. If no suite collects a result, it
+    stays in the cache folder for 30 days.
     """
     from tuner.cluster.daskengine import serve
 

@@ -69,7 +69,8 @@ def suite(
     cluster: Annotated[
         str | None,
         other(
-            "--cluster URL", "Run on all nodes of the Dask scheduler at URL, e.g. tls://head:8786; local starts one on this machine."
+            "--cluster URL",
+            "Run on all nodes of the Dask scheduler at URL, e.g. tls://head:8786; local starts one on this machine.",
         ),
     ] = None,
     tls: Tls = None,

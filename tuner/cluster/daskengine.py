@@ -67,7 +67,9 @@ def security_of(url: str, tls: Path | None, *, insecure: bool) -> Security | Non
         port = place.port
         if place.scheme in ("tcp", "tls") and place.hostname and port:
             return _security(url, place.scheme, place.hostname, tls, insecure=insecure)
-    raise BadInputError(f"'{url}' is no address of a scheduler", "expected tls://HOST:PORT, tcp://127.0.0.1:PORT or local")
+    raise BadInputError(
+        f"'{url}' is no address of a scheduler", "expected tls://HOST:PORT, tcp://127.0.0.1:PORT or local"
+    )
 
 
 def _security(url: str, scheme: str, host: str, tls: Path | None, *, insecure: bool) -> Security | None:
@@ -90,7 +92,9 @@ def _security(url: str, scheme: str, host: str, tls: Path | None, *, insecure: b
         try:
             security.get_connection_args("worker")
         except OSError as error:
-            raise BadInputError(f"the certificates in {tls} cannot be read: {first_line(error)}", "make them again") from error
+            raise BadInputError(
+                f"the certificates in {tls} cannot be read: {first_line(error)}", "make them again"
+            ) from error
         return security
     if not insecure and not _is_loopback(host):
         raise BadInputError(
@@ -119,7 +123,7 @@ class DaskEngine:
             there = self._called("versions")["packages"]["distributed"]
             for topic in ("print", "warn"):  # by which any node could write on this terminal
                 self._client.unsubscribe_topic(topic)
-        except Exception as error:  # noqa: BLE001  # an open port may be anything
+        except Exception as error:  # an open port may be anything
             raise BadInputError(
                 f"no scheduler answers at {url}: {first_line(error)}",
                 "start dask scheduler there, or check the firewall and the certificates",
@@ -283,8 +287,10 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
                     was_lost = False
                 except (OSError, TimeoutError, RuntimeError, ValueError) as error:
                     if not was_lost:
-                        why = first_line(next((each for each in (error.__cause__, error) if str(each or "")), error))
-                        hint = f"check the address, the firewall and the certificates; trying again every {_RETRY_S:.0f} s"
+                        why = first_line(next((each for each in (error.__cause__, error) if each and str(each)), error))
+                        hint = (
+                            f"check the address, the firewall and the certificates; trying again every {_RETRY_S:.0f} s"
+                        )
                         tell(f"no scheduler takes this node at {url}: {why}; {hint}")
                     was_lost = True
                 time.sleep(_RETRY_S)

@@ -139,7 +139,7 @@ class Fleet:
 
     @storage_errors()
     def run(self) -> None:
-        """Run all missing cases, until all are finished or no node can run the others; raises TunerError if none joins."""
+        """Run all missing cases until no node can run another; raises TunerError if no node joins."""
         idle_s, is_noted = time.monotonic(), False
         while True:
             self._look()
@@ -235,7 +235,10 @@ class Fleet:
         """Mark a unit as failed if it was lost too often; `unit` is None for most."""
         if unit is not None:
             entry, node = self._entries[unit], self._offers[address].node
-            entry.state, entry.failure = "failed", f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes"
+            entry.state, entry.failure = (
+                "failed",
+                f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes",
+            )
             self.events.ended(node, entry.case, entry.failure, self._n_left())
 
     def _refuse(self, address: str, reason: str) -> None:

@@ -26,8 +26,7 @@ from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitE
 from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.job.nested import INTERRUPTED_CODE, own_command, reason_of
-from tuner.job.request import SuiteRequest
-from tuner.job.suite import Case, CaseKey, plan, run_case
+from tuner.job.suite import Case, plan, run_case
 from tuner.machine.host import detect, host_of
 from tuner.machine.locks import machine_lock, unit_lock
 from tuner.paths import FILE_URL, cache_dir, code_version, write_whole

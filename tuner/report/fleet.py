@@ -113,7 +113,9 @@ class FleetShown:
                 left = f"about {duration_text(max(0.0, self.budget_s - took_s))}" if self.budget_s else ""
                 words = [_title(row.case), duration_text(took_s), left]
             shown.add_row(node, row.machine, *words, str(row.n_done))
-        shown.caption = f"{plural(self._n_left, 'search', 'searches')} not finished" if self._rows else "waiting for nodes"
+        shown.caption = (
+            f"{plural(self._n_left, 'search', 'searches')} not finished" if self._rows else "waiting for nodes"
+        )
         return shown
 
 
