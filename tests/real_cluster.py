@@ -41,7 +41,6 @@ class Cluster:
             "127.0.0.1",
             "--port",
             str(self.port),
-            "--no-dashboard",
             "--dashboard-address",
             "127.0.0.1:0",
         ]
