@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.scripted import noisy, run
 from tuner.cli.output import console
 from tuner.cluster import node as nodes
 from tuner.cluster.daskengine import security_of
+from tuner.cluster.engine import Answer
 from tuner.cluster.fleet import Fleet
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
 from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
@@ -255,6 +256,24 @@ def test_a_driver_that_is_killed_goes_on_with_what_nodes_have_ended_meanwhile(ma
             engine.finish_all()
     assert n_drivers > 2
     assert made.stored() == ids() == measured
+
+
+def test_what_was_interrupted_is_asked_again(made: Made) -> None:
+    interrupted: Counter[tuple[str, str]] = Counter()
+
+    class Interrupted(MadeEngine):
+        def answers(self, timeout_s: float) -> list[Answer]:
+            came = []
+            for answer in super().answers(timeout_s):
+                interrupted[answer.address, answer.name] += 1
+                first = interrupted[answer.address, answer.name] == 1
+                came.append(replace(answer, data=b"") if first else answer)
+            return came
+
+    engine = Interrupted(made.template, two_types(made.template))
+    made.fleet(engine, NAMES).run()
+    assert made.stored() == ids()
+    assert sum(n == 2 for n in interrupted.values()) >= len(ids())
 
 
 def test_what_fails_by_itself_is_not_tried_again(made: Made) -> None:

@@ -137,13 +137,10 @@ class DaskEngine:
         self._url = url
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._expected: dict[Future, str] = {}
-        self._is_lost = False
 
     def addresses(self) -> Collection[str]:
-        """Return the connected nodes; raises TunerError if the connection to the scheduler was interrupted."""
+        """Return the connected nodes; raises TunerError if the scheduler is lost."""
         try:
-            if self._is_lost:
-                raise OSError("the connection was interrupted")
             workers = self._called("identity", n_workers=-1)["workers"]
         except Exception as error:  # Dask, Tornado and asyncio each raise their own
             raise TunerError(
@@ -201,8 +198,8 @@ class DaskEngine:
         if future not in self._expected or future.status == "lost":  # with its node, as `addresses` shows
             return
         data, failure = None, ""
-        if future.status == "cancelled":  # not by us: with the connection to the scheduler
-            self._is_lost = True
+        if future.status == "cancelled":  # not by us: the connection to the scheduler was interrupted
+            data = b""
         elif future.status == "error":
             failure = first_line(future.exception(timeout=_SEND_S))
         else:
@@ -210,7 +207,7 @@ class DaskEngine:
                 data = future.result(timeout=_SEND_S)
             except Exception as error:  # noqa: BLE001  # Dask, Tornado and asyncio each raise their own
                 failure = f"the scheduler cannot fetch its answer ({first_line(error)}): check the firewall of the node"
-        if not self._is_lost and self._expected.pop(future, None) is not None:
+        if self._expected.pop(future, None) is not None:
             self._answers.put(Answer(address=address, name=name, data=data, failure=failure))
 
 

@@ -9,7 +9,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a node to the question `name`. If `data` is None, `failure` is the reason."""
+    """The answer of a node to the question `name`. If `data` is None, `failure` is the reason.
+
+    Empty data is of a question that was interrupted, and is to be asked again.
+    """
 
     address: str
     name: str

@@ -302,6 +302,9 @@ class Fleet:
                 self._give_up(answer.address, self._placement.interrupt(answer.address, answer.name))
             else:
                 self._refuse(answer.address, answer.failure)
+        elif answer.name == _OFFER and not answer.data:  # interrupted: it is asked again
+            self._waits.discard(answer.address)
+            self._asked.discard(answer.address)
         elif answer.name != _FORGET:
             try:
                 if answer.name == _OFFER:
