@@ -271,7 +271,9 @@ def test_what_was_interrupted_is_asked_again(made: Made) -> None:
             return came
 
     engine = Interrupted(made.template, two_types(made.template))
-    made.fleet(engine, NAMES).run()
+    fleet = made.fleet(engine, NAMES)
+    fleet.first_node_s = 20.0
+    fleet.run()
     assert made.stored() == ids()
     assert sum(n == 2 for n in interrupted.values()) >= len(ids())
 
