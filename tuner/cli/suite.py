@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +86,6 @@ def suite(
     """
     from tuner.job import suite as suites
     from tuner.report import studylist
-    from tuner.result.inspection import SuiteResult
 
     if cluster is not None:
         if dry_run:
@@ -103,18 +102,16 @@ def suite(
     if planned.is_planned and any(each.study is None for each in done):
         planned = replace(planned, begun=suites.plan(request).stored)  # what they had measured until then
     cases = cases_of(planned, done, outcomes=dry_run or json_ or planned.is_planned)
-    if json_:
-        show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
-    else:
-        if dry_run:
-            show(*planned.unavailable, studylist.suite_table(cases))
-        elif planned.is_planned:
-            show(studylist.planned_table(cases))
-        show(studylist.suite_summary(cases, sum(each.wall_s for each in done)))
-    if any(each.interrupted for each in done):
-        raise typer.Exit(INTERRUPTED)
-    if any(case.state == "failed" for case in cases):
-        raise typer.Exit(FindingError.exit_code)
+    if dry_run and not json_:
+        show(*planned.unavailable, studylist.suite_table(cases))
+    _show_end(
+        cases,
+        planned.unavailable,
+        wall_s=sum(each.wall_s for each in done),
+        is_planned=planned.is_planned and not dry_run,
+        interrupted=any(each.interrupted for each in done),
+        json_=json_,
+    )
 
 
 def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: bool, json_: bool) -> None:
@@ -122,10 +119,8 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
     from tuner.cluster.daskengine import engine
     from tuner.cluster.fleet import Fleet
     from tuner.measure.budget import DEFAULT_TIME_S, parse_duration
-    from tuner.report import studylist
     from tuner.report.fleet import FleetShown
     from tuner.report.studylist import outcome
-    from tuner.result.inspection import SuiteResult
 
     budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
     if request.plan is not None:
@@ -142,15 +137,40 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
         structs.replace(case, outcome=case.outcome or outcome(study, ""))
         for case, study in zip(fleet.cases(), fleet.studies(), strict=True)
     ]
+    _show_end(
+        cases,
+        fleet.absent,
+        wall_s=sum(case.wall_s or 0.0 for case in cases),
+        is_planned=request.plan is not None,
+        interrupted=interrupted,
+        is_short=fleet.is_short,
+        json_=json_,
+    )
+
+
+def _show_end(
+    cases: Sequence[CaseResult],
+    absent: Iterable[str],
+    *,
+    wall_s: float,
+    is_planned: bool,
+    interrupted: bool,
+    is_short: bool = False,
+    json_: bool,
+) -> None:
+    """Show what came of a suite, and end with 130 if it was interrupted, or with 1 if a case failed or had no node."""
+    from tuner.report import studylist
+    from tuner.result.inspection import SuiteResult
+
     if json_:
-        show_json(SuiteResult(cases=tuple(cases), absent=tuple(fleet.absent)))
+        show_json(SuiteResult(cases=tuple(cases), absent=tuple(absent)))
     else:
-        if request.plan is not None:
+        if is_planned:
             show(studylist.planned_table(cases))
-        show(studylist.suite_summary(cases, sum(case.wall_s or 0.0 for case in cases)))
+        show(studylist.suite_summary(cases, wall_s))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if fleet.is_short or any(case.state == "failed" for case in cases):
+    if is_short or any(case.state == "failed" for case in cases):
         raise typer.Exit(FindingError.exit_code)
 
 

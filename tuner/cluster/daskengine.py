@@ -1,4 +1,4 @@
-"""Dask's distributed scheduler as the engine: one seam to Slurm, PBS, Kubernetes and SSH.
+"""Dask's distributed scheduler as the engine. Its nodes are `tftune node`, wherever that was started.
 
 The driver chooses nodes, repeats cases and keeps results; Dask does none of these. A task that is bound to a lost
 worker waits for ever, so the driver checks the list of workers in each turn.
