@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -13,11 +14,15 @@ from pathlib import Path
 
 import msgspec
 
+from tests.scripted import checked
 from tuner.cluster.engine import Answer
+from tuner.cluster.node import packed
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import TunerError
 from tuner.job.suite import CaseKey, key_of
 from tuner.paths import code_version
+from tuner.result.document import describe_study
+from tuner.space.setting import Setting
 from tuner.study.storage import all_records, open_storage
 
 
@@ -50,7 +55,7 @@ class Template:
         return cls(data=data, key=template_key(file))
 
     def studies(self, key: CaseKey, node: str) -> bytes:
-        """Return the storage that a unit of another fingerprint and affinity would have."""
+        """Return the storage that a unit of another fingerprint and affinity would have, with finals of that node."""
         connection = sqlite3.connect(":memory:")
         connection.deserialize(self.data)
         [(number, text)] = connection.execute(
@@ -62,10 +67,32 @@ class Template:
         update = "UPDATE study_user_attributes SET value_json = ? WHERE "
         connection.execute(f"{update} study_user_attribute_id = ?", (json.dumps(described), number))
         connection.execute("UPDATE studies SET study_name = ?", (f"made-{key.fingerprint}-{node}",))
+        [(number, text)] = connection.execute(
+            "SELECT study_user_attribute_id, value_json FROM study_user_attributes WHERE key = 'finals'"
+        )
+        finals = json.dumps(json.loads(text) | {"node": node})
+        connection.execute(f"{update} study_user_attribute_id = ?", (finals, number))
         connection.commit()
         data = connection.serialize()
         connection.close()
         return zlib.compress(data, 1)
+
+
+def checked_on(studies: bytes, node: str, ratio: float) -> bytes:
+    """Return a storage with one more check of its study, which was held on a node."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "unit.db"
+        file.write_bytes(zlib.decompress(studies))
+        storage = open_storage(f"sqlite:///{file}", create=False)
+        assert storage is not None
+        [record] = all_records(storage)
+        study = describe_study(record)
+        assert study.recommended is not None
+        settings = (study.recommended.setting, study.baselines[study.default].setting)
+        began = f"2026-12-01T00:00:{ord(node[0]) % 60:02}+00:00"
+        checked(record, *map(Setting.of, settings), ratio, began=began, node=node)
+        record.put("updated", began)
+        return packed(file)
 
 
 def cases(template: Template, fingerprints: Sequence[str], affinity: str) -> tuple[OfferedCase, ...]:
@@ -113,6 +140,8 @@ class MadeEngine:
     """That a unit takes."""
     failures: set[str] = field(default_factory=set)
     """Units that fail for their own fault."""
+    ratios: dict[str, float] = field(default_factory=dict)
+    """What a check finds on a node, if it is not the usual."""
     chaos: random.Random | None = None
     """Kills and stops nodes, if given."""
     kills: Counter[str] = field(default_factory=Counter)
@@ -151,7 +180,8 @@ class MadeEngine:
         answer = b"{}"
         if isinstance(asked, AskOffer):
             offer = Offer(
-                node=node.name, host=node.host, machine=f"made {node.host}", cases=node.cases, held=tuple(node.held),
+                node=node.name, name=node.name, host=node.host, machine=f"made {node.host}", cases=node.cases,
+                held=tuple(node.held),
                 failure="" if node.version == code_version() else f"it has tftune {node.version}",
             )  # fmt: skip
             answer = msgspec.json.encode(offer)
@@ -185,11 +215,16 @@ class MadeEngine:
         if end is None:
             self.measured[unit] += 1
             failure = "no room" if unit in self.failures else ""
-            studies = b"" if failure else self.template.studies(task.question.key, node.name)
+            studies = b"" if failure else self._studies(task.question, node.name)
             end = UnitEnd(node=node.name, wall_s=1.0, studies=studies, failure=failure)
             if not failure:
                 node.held[unit] = end
         self._ready.append(Answer(address=address, name=task.name, data=msgspec.json.encode(end)))
+
+    def _studies(self, unit: Unit, node: str) -> bytes:
+        if unit.study:
+            return checked_on(unit.study, node, self.ratios.get(node, 1.3))
+        return self.template.studies(unit.key, node)
 
     def _disturb(self, chaos: random.Random) -> None:
         """Kill a node, which comes back at another address, or stop one, whose result comes late."""
@@ -214,5 +249,5 @@ class MadeEngine:
             task = self.tasks.pop(address)
             self.measured[task.question.id] += 1
             node = self.nodes[f"made://{self._n}"]
-            studies = self.template.studies(task.question.key, node.name)
+            studies = self._studies(task.question, node.name)
             node.held.setdefault(task.question.id, UnitEnd(node=node.name, wall_s=1.0, studies=studies))

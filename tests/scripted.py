@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 import sqlalchemy
@@ -36,7 +37,7 @@ from tuner.study.sampler import LatticeSampler
 from tuner.study.storage import create_or_continue, open_storage
 from tuner.study.surrogate import PriorMean
 from tuner.study.trials import Trial
-from tuner.trial.outcome import Status
+from tuner.trial.outcome import Slice, Status
 
 BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
 
@@ -169,6 +170,27 @@ def finished(
     storage = open_storage(f"sqlite:///{folder}/t.db", create=False)
     assert storage is not None
     return Record(optuna.load_study(study_name="made", storage=storage)), pickle.loads((made / "log").read_bytes())
+
+
+def checked(
+    record: Record, recommended: Setting, default: Setting, ratio: float, *, began: str, node: str = ""
+) -> None:
+    """Add a check to a study, as `tftune check` does: ten rounds with this ratio."""
+    rng = np.random.default_rng(int(1000 * ratio))
+
+    def slices(batch_size: int, rate: float) -> list[Slice]:
+        elapsed = batch_size / rate * math.exp(0.005 * rng.standard_normal())
+        return [Slice(start_s=0.0, elapsed_s=elapsed, n_steps=1, step_s=(elapsed,))]
+
+    rounds = [
+        Round(slices={"b": slices(recommended.batch_size, 20 * ratio), "a": slices(default.batch_size, 20.0)})
+        for _ in range(10)
+    ]
+    sides = [
+        {"names": [name], "setting": each.to_dict(), "env": {}, "eligible": True}
+        for name, each in (("b", recommended), ("a", default))
+    ]
+    record.add("checks", {"began": began, "node": node, "contenders": sides, "rounds": rounds, "conditions": {}})
 
 
 class Clock:

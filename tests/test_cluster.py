@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import optuna
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import Finished
 from tests.made_cluster import MadeEngine, MadeNode, Template, cases
 from tests.processes import gone, wait_until
 from tests.real_cluster import DASK, Cluster
@@ -51,8 +53,8 @@ def node(address: str, *menu: str, host: str | None = None, held: tuple[str, ...
 
 def test_a_unit_runs_once_and_a_host_runs_one_at_a_time() -> None:
     placement = Placement()
-    assert placement.join(node("a", "u", "v", host="one")) == ["u", "v"]
-    assert placement.join(node("b", "u", "v", host="one")) == []
+    placement.join(node("a", "u", "v", host="one"))
+    placement.join(node("b", "u", "v", host="one"))
     placement.join(node("c", "u", "v"))
     assert placement.place() == [("a", "u"), ("c", "v")]
     assert placement.place() == []
@@ -178,16 +180,20 @@ class Made:
         self.template, self.url = template, f"sqlite:///{folder}/s.db"
         self.log = Log()
 
-    def fleet(self, engine: MadeEngine, names: list[str]) -> Fleet:
-        request = SuiteRequest(workloads="lenet5", storage=self.url)
+    def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1) -> Fleet:
+        request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes)
         made = {(name, "inference"): name for name in names}  # no file has them
         return Fleet(
             request=request, engine=engine, events=self.log, first_node_s=0.0, no_node_s=20.0, fingerprints=made
         )
 
+    def storage(self) -> optuna.storages.BaseStorage:
+        storage = open_storage(self.url, create=True)
+        assert storage is not None
+        return storage
+
     def stored(self) -> Counter[str]:
-        storage = open_storage(self.url, create=False)
-        records = [] if storage is None else all_records(storage)
+        records = all_records(self.storage())
         subjects = [record.attributes().subject for record in records]
         return Counter(f"{each.workload.fingerprint}-{each.machine.affinity}" for each in subjects)
 
@@ -195,6 +201,14 @@ class Made:
 @pytest.fixture
 def made(template: Template, tmp_path: Path) -> Made:
     return Made(template, tmp_path)
+
+
+@pytest.fixture
+def winner(finished: Finished, space: Space, tmp_path: Path) -> Made:
+    """Return one of studies that recommend another setting than the default."""
+    (folder := tmp_path / "template").mkdir()
+    finished(space, folder, trials=16)
+    return Made(Template.of(folder / "t.db"), tmp_path)
 
 
 NAMES = [f"w{n}" for n in range(5)]
@@ -212,6 +226,10 @@ def two_types(template: Template, names: list[str] = NAMES) -> dict[str, MadeNod
 
 def ids(names: list[str] = NAMES) -> dict[str, int]:
     return {f"{name}-{affinity}": 1 for name in names for affinity in ("0", "0-1")}
+
+
+def ids_of(names: list[str]) -> dict[str, int]:
+    return {f"{name}-0": 1 for name in names}
 
 
 def test_a_suite_runs_on_all_nodes_and_its_studies_come_home(made: Made) -> None:
@@ -256,6 +274,70 @@ def test_a_driver_that_is_killed_goes_on_with_what_nodes_have_ended_meanwhile(ma
             engine.finish_all()
     assert n_drivers > 2
     assert made.stored() == ids() == measured
+
+
+def three_of_a_type(template: Template, names: list[str]) -> dict[str, MadeNode]:
+    offered = cases(template, names, "0")
+    return {f"made://{name}": MadeNode(name, f"host {name}", offered) for name in "abc"}
+
+
+def test_a_result_is_measured_again_on_other_nodes_of_its_type(winner: Made) -> None:
+    names = NAMES[:3]
+    engine = MadeEngine(winner.template, three_of_a_type(winner.template, names))
+    fleet = winner.fleet(engine, names, n_nodes=3)
+    fleet.run()
+    assert not fleet.is_short
+    assert winner.stored() == ids_of(names)
+    for study in fleet.studies():
+        assert study is not None
+        assert study.recommended is not None
+        gain = study.recommended.gain
+        assert gain is not None
+        assert (sorted(node.node for node in gain.nodes), gain.sessions) == (["a", "b", "c"], 3)
+    assert sum(engine.measured.values()) == 9
+    assert max(engine.most_at_once.values()) == 1
+    engine = MadeEngine(winner.template, three_of_a_type(winner.template, names))
+    again = winner.fleet(engine, names, n_nodes=3)
+    again.run()
+    assert {case.state for case in again.cases()} == {"known"}
+    assert not engine.measured  # all nodes are in the storage
+
+
+def test_nodes_that_disagree_are_named_and_nothing_is_recommended(winner: Made) -> None:
+    engine = MadeEngine(winner.template, three_of_a_type(winner.template, ["w0"]), ratios={"b": 0.8, "a": 0.8})
+    fleet = winner.fleet(engine, ["w0"], n_nodes=3)
+    fleet.run()
+    [study] = fleet.studies()
+    assert study is not None
+    assert study.recommended is not None
+    assert study.recommended.source == study.default
+    assert "on 3 nodes combined, which disagree (" in study.recommended.reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kills_and_stops_lose_and_double_no_session(winner: Made, seed: int) -> None:
+    names = NAMES[:3]
+    nodes = three_of_a_type(winner.template, names)
+    engine = MadeEngine(winner.template, nodes, turns=2, chaos=random.Random(seed))
+    fleet = winner.fleet(engine, names, n_nodes=2)
+    fleet.run()
+    engine.chaos = None
+    last = winner.fleet(engine, names, n_nodes=2)  # what failed by three losses is tried again
+    last.run()
+    assert winner.stored() == ids_of(names)
+    for record in all_records(winner.storage()):
+        held = [check.node for check in record.attributes().checks]
+        assert len(held) == len({*held}) == 1
+
+
+def test_sessions_without_another_node_are_missing_and_said_so(winner: Made) -> None:
+    nodes = {"made://a": MadeNode("a", "one", cases(winner.template, ["w0"], "0"))}
+    fleet = winner.fleet(MadeEngine(winner.template, nodes), ["w0"], n_nodes=2)
+    fleet.no_node_s = 3.0
+    fleet.run()
+    assert fleet.is_short
+    assert [case.state for case in fleet.cases()] == ["made"]
+    assert any("1 measurement is missing: no other node of their type" in line for line in winner.log.lines)
 
 
 def test_what_was_interrupted_is_asked_again(made: Made) -> None:

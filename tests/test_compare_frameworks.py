@@ -903,11 +903,11 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
     """As on a GPU, whose processes take a quarter of a minute: ten seconds of search were a minute and a half."""
     searched: list[object] = []
 
-    def run_search(arguments: object) -> SimpleNamespace:
+    def run_nested(arguments: object) -> SimpleNamespace:
         searched.append(arguments)
         return SimpleNamespace(interrupted=False, study=None, failure="it failed")
 
-    monkeypatch.setattr("tuner.job.frameworks.preparation.run_search", run_search)
+    monkeypatch.setattr("tuner.job.frameworks.preparation.run_nested", run_nested)
     monkeypatch.setattr("tuner.job.frameworks.preparation.search_request", lambda _, each, __: each.name)
     job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
     starts = (("slow", 16.5), ("quick", 3.0))

@@ -127,9 +127,12 @@ def test_what_each_copy_measured_by_itself_is_never_lost(two: tuple[str, str, Re
     assert ours.get(key) == [one]
     ours.put(key, [other])
     theirs.put("updated", "2026-12-24T00:00:00+00:00")  # and so it is the newer copy
-    assert [(each.study, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
-    assert [record.get(key) for record in all_records(opened(into))] == [[other], [one]]
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    assert [record.get(key) for record in all_records(opened(into))] == [[one, other]]
     assert {each.what for each in merge(source, into)} == {"known"}
+    theirs.add(key, third := {**one, "began" if key == "checks" else "measured": "2026-12-03T00:00:00+00:00"})
+    assert [each.what for each in merge(source, into)] == ["newer"]  # though ours has all else
+    assert [record.get(key) for record in all_records(opened(into))] == [[one, other, third]]
 
 
 def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Call, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import lzma
 import math
 import re
 import shutil
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
+from scipy.special import stdtrit
 
 from tests.command_line import ROOT, tftune
 from tuner.devices.cpu import DEVICE as CPU
@@ -48,6 +50,7 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 DATA = Path(__file__).parent / "data" / "timelines"
+_LEAST_RUNS, _MOST_RUNS = 3, 8  # of a chain that is alone and not
 CHAIN = '''"""Of one row tiny multiplications in a chain, of two rows a large one, of four rows both."""
 ITEM = "row"
 BATCH_SIZE = 1
@@ -394,24 +397,31 @@ def profiled_s(row: dict[str, Any]) -> float:
 @pytest.mark.tensorflow
 @pytest.mark.alone
 def test_overhead_that_is_known_is_seen(tmp_path: Path) -> None:
-    """A chain of tiny products alone, a large one alone, and both: what the chain exposes is hidden as expected."""
+    """A chain of tiny products alone, a large one alone, and both: what the chain exposes is hidden as expected.
+
+    Each is a process of its own, and a shared machine can be half as fast for one of them. So runs are repeated until
+    the mean difference is known to 0.05, and what is left of their scatter is part of what is allowed.
+    """
     (tmp_path / "chain.py").write_text(CHAIN)
     words = ["overhead", "./chain.py", "--batch", "1,2,4", "--execution", "eager", "--json"]
-    runs = []
-    for _ in range(3):
+    differences: list[float] = []
+    scatter = math.inf  # of their mean: half of its interval at 95 %
+    while len(differences) < _MOST_RUNS and scatter > 0.05:
         ended = tftune(*words, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
-        runs.append(json.loads(ended.stdout)["rows"])
-    # Others only make a step slower, so the fastest of three is what the machine does alone.
-    tiny, large, both = (min(rows, key=profiled_s) for rows in zip(*runs, strict=True))
-    for row in (tiny, large, both):
-        assert sum(row["parts"].values()) == pytest.approx(1.0)
-        assert row["clock_error"] < 0.03, percent(row["clock_error"])
-    exposed_s = sum(row["exposed_overhead"] * profiled_s(row) for row in (tiny, large))
-    expected = exposed_s / (profiled_s(tiny) + profiled_s(large))
-    assert both["exposed_overhead"] == pytest.approx(expected, abs=0.05)
-    assert tiny["exposed_overhead"] > 0.5 > 0.1 > large["exposed_overhead"]
-    assert tiny["operators"] >= 200
+        tiny, large, both = json.loads(ended.stdout)["rows"]
+        for row in (tiny, large, both):
+            assert sum(row["parts"].values()) == pytest.approx(1.0)
+            assert row["clock_error"] < 0.03, percent(row["clock_error"])
+        exposed_s = sum(row["exposed_overhead"] * profiled_s(row) for row in (tiny, large))
+        expected = exposed_s / (profiled_s(tiny) + profiled_s(large))
+        differences.append(both["exposed_overhead"] - expected)
+        assert tiny["exposed_overhead"] > 0.5 > 0.1 > large["exposed_overhead"]
+        assert tiny["operators"] >= 200
+        if len(differences) >= _LEAST_RUNS:
+            n = len(differences)
+            scatter = float(stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(n)
+    assert abs(statistics.mean(differences)) <= 0.05 + scatter, differences
     job = prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(tmp_path / "chain.py"))), stores=False))
     assert known_overhead(job, known_overheads(job)) is None  # that was eager
 

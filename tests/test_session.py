@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import Finished, setting
-from tests.scripted import Log, noisy, run
+from tests.scripted import Log, checked, noisy, run
 from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli import search as cli_search
 from tuner.errors import BadInputError, TunerError
@@ -27,15 +28,15 @@ from tuner.report import verdicts
 from tuner.report.progress import SearchShown
 from tuner.result.decision import of_setting, pooled_result
 from tuner.result.document import describe_line, describe_study
-from tuner.result.study import ONE, StudyResult
+from tuner.result.study import ONE, StudyResult, nodes_of
+from tuner.result.wording import disagreement, sessions_words
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Estimate
-from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
+from tuner.stats.pooling import BELIEVED_SD, NODES_SD, pool, pool_nodes, pooled_verdict
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
-from tuner.trial.outcome import Slice
 from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.slow
@@ -91,6 +92,44 @@ def test_two_rounds_that_agree_by_luck_are_no_precise_session() -> None:
     assert pool([session(1.10), lucky]).ratio > 1.07
 
 
+def test_several_nodes_allow_for_what_nodes_differ_by() -> None:
+    sessions = [session(1.10, se=0.001)] * 4
+    one = pooled_verdict(sessions)
+    two = pooled_verdict(sessions, nodes=["a", "a", "b", "b"])
+    assert two.verdict.speedup == one.verdict.speedup == pytest.approx(1.10)
+    assert two.verdict.low < one.verdict.low
+    assert (two.n, [*two.nodes], one.nodes) == (4, ["a", "b"], {})
+    # A node that was measured often counts for hardly more than one that was measured once.
+    often = pooled_verdict([session(1.10)] * 9 + [session(1.20)], nodes=["a"] * 9 + ["b"])
+    assert 1.13 < often.verdict.speedup < 1.16
+
+
+def test_what_holds_on_two_of_three_nodes_is_undecided_and_each_is_named() -> None:
+    pooled = pooled_verdict([session(1.80), session(1.78), session(0.95)], nodes=["a", "b", "c"])
+    assert (pooled.verdict.code, pooled.sessions_disagree) == (VerdictCode.UNDECIDED, True)
+    together = pooled_result(pooled)
+    assert sessions_words(together) == "3 sessions on 3 nodes"
+    assert disagreement(together) == ", which disagree (a 1.80×, b 1.78×, c 0.95×)"
+    agreeing = pooled_verdict([session(1.80), session(1.78), session(1.82)], nodes=["a", "b", "c"])
+    assert (agreeing.verdict.code, agreeing.sessions_disagree) == (VerdictCode.BETTER, False)
+    assert disagreement(pooled_result(agreeing)) == ""
+
+
+@pytest.mark.parametrize("between", [0.0, 0.02, 0.04])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_interval_of_several_nodes_covers(n: int, between: float) -> None:
+    """If nodes differ by twice what is believed, the interval still holds the truth in 85 %."""
+    rng, runs, hits = np.random.default_rng(0), 2000, 0
+    for _ in range(runs):
+        of_node = 0.05 + between * rng.standard_normal(n)
+        x = [mean + 0.006 * rng.standard_normal() for mean in of_node for _ in range(2)]
+        sessions = [Estimate(mean=float(v), se=0.006, n=10, df=9) for v in x]
+        nodes = [pool(sessions[2 * i : 2 * i + 2]) for i in range(n)]
+        low, high = pool_nodes(nodes).interval()
+        hits += low <= math.exp(0.05) <= high
+    assert hits / runs >= (0.85 if between > NODES_SD else 0.94)
+
+
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.02])
 @pytest.mark.parametrize("n", [2, 3, 6])
 def test_the_interval_of_several_sessions_covers(n: int, between: float) -> None:
@@ -104,26 +143,6 @@ def test_the_interval_of_several_sessions_covers(n: int, between: float) -> None
 
 
 # ---- a study and its checks -----------------------------------------------------------------------------------
-
-
-def checked(record: Record, recommended: Setting, default: Setting, ratio: float, *, began: str) -> None:
-    """Add a check to a study, as `tftune check` does: ten rounds with this ratio."""
-    rng = np.random.default_rng(int(1000 * ratio))
-
-    def slices(batch_size: int, rate: float) -> list[Slice]:
-        elapsed = batch_size / rate * math.exp(0.005 * rng.standard_normal())
-        return [Slice(start_s=0.0, elapsed_s=elapsed, n_steps=1, step_s=(elapsed,))]
-
-    rounds = [
-        Round(slices={"b": slices(recommended.batch_size, 20 * ratio), "a": slices(default.batch_size, 20.0)})
-        for _ in range(10)
-    ]
-    sides = [
-        {"names": [name], "setting": each.to_dict(), "env": {}, "eligible": True}
-        for name, each in (("b", recommended), ("a", default))
-    ]
-    held = {"began": began, "contenders": sides, "rounds": rounds, "conditions": {}}
-    record.add("checks", held)
 
 
 def shown(*parts: object) -> str:
@@ -171,6 +190,24 @@ def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Rec
     assert "2 sessions combined, which disagree, do not show" in after.recommended.reason
     assert after.finals.advice.setting == recommended.to_dict()  # what a check measures again
     assert "which disagree" in text_of(after)
+
+
+def test_a_session_on_another_node_is_counted_as_one(study: tuple[Record, Setting], space: Space) -> None:
+    record, recommended = study
+    speedup = describe_study(record).recommended.gain.speedup
+    checked(record, recommended, space.reference, speedup, began="2026-12-01T02:00:00+00:00", node="b")
+    after = describe_study(record).recommended
+    assert after.gain.nodes == ()  # the finals have no node, and may have been held on this one
+    assert after.gain.sessions == 2
+    record.put("finals", {**record.get("finals"), "node": "a"})
+    named = describe_study(record)
+    assert [node.node for node in named.recommended.gain.nodes] == ["a", "b"]
+    assert nodes_of(named) == {"a", "b"}
+    assert "2 sessions on 2 nodes" in text_of(named)
+    checked(record, recommended, space.reference, 0.8, began="2026-12-02T02:00:00+00:00", node="c")
+    differing = describe_study(record).recommended
+    assert differing.source == "tf-default"
+    assert re.search(r"3 sessions on 3 nodes combined, which disagree \(a .*, b .*, c 0\.8", differing.reason)
 
 
 def test_a_check_of_another_setting_says_nothing(study: tuple[Record, Setting], space: Space) -> None:

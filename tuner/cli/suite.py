@@ -27,6 +27,7 @@ EPILOG = examples(
     "tftune suite --workloads resnet50,mlp --modes inference,training",
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
     "tftune suite --plan 15m",
+    "tftune suite --workloads resnet50,bert-base --instances",
     "tftune suite --cluster tls://head:8786 --tls certificates",
     "tftune suite --dry-run",
 )
@@ -63,6 +64,14 @@ EPILOG = examples(
     time_budget=measuring("--time-budget TIME", "Time budget of each search (default: 5m)."),
     stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
     seed=measuring("--seed N", "Random seed of each search.", min=0),
+    instances=measuring(
+        "--instances", "Also search several processes on one machine, and smaller batches, as tftune search does."
+    ),
+    nodes_per_type=measuring(
+        "--nodes-per-type N",
+        "With --cluster: measure each result again on other nodes of its type, on N in total (default: 1).",
+        min=1,
+    ),
 )
 def suite(
     request: SuiteRequest,
@@ -92,6 +101,8 @@ def suite(
             raise BadInputError("--dry-run with --cluster", "leave one of them out: only nodes know their cases")
         _run_on(cluster, request, tls=tls, insecure=insecure, json_=json_)
         return
+    if request.nodes_per_type > 1:
+        raise BadInputError(f"--nodes-per-type {request.nodes_per_type} without --cluster", "add --cluster URL")
     if tls is not None or insecure:
         raise BadInputError(f"{'--insecure' if tls is None else '--tls'} without --cluster", "add --cluster URL")
     planned = suites.plan(request)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import queue
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from tuner.cluster.engine import Answer
 from tuner.cluster.node import ask, stop
 from tuner.errors import BadInputError, TunerError
 from tuner.job.nested import end_with_parent
+from tuner.machine.host import NODE_VARIABLE
 from tuner.paths import COMMAND
 from tuner.study.database import first_line
 
@@ -250,6 +252,7 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
     """Serve the scheduler at a URL as a node until interrupted. If the scheduler is lost, try to connect again."""
     security = security_of(url, tls, insecure=insecure)
     distributed = _distributed()
+    os.environ.setdefault(NODE_VARIABLE, socket.gethostname())
 
     async def one_life(folder: str) -> None:
         host = str(urlsplit(url).hostname)
@@ -268,7 +271,7 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
             for name, callback in worker.periodic_callbacks.items():
                 if name not in ("heartbeat", "keep-alive"):
                     callback.stop()
-            tell(f"{socket.gethostname()} is a node of {url}; press Ctrl-C to leave")
+            tell(f"{os.environ[NODE_VARIABLE]} is a node of {url}; press Ctrl-C to leave")
             try:
                 await worker.finished()
             except asyncio.CancelledError:

@@ -7,6 +7,7 @@ that nodes have kept.
 from __future__ import annotations
 
 import socket
+import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -17,16 +18,17 @@ import msgspec
 import sqlalchemy
 
 from tuner.cluster.engine import Answer, Engine
-from tuner.cluster.node import unpacked
+from tuner.cluster.node import packed, unpacked
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
 from tuner.devices import registry as devices
-from tuner.errors import TunerError
+from tuner.errors import BadInputError, TunerError
 from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job import planned
-from tuner.job.merge import Target, absolute
+from tuner.job.merge import Target, absolute, copied
 from tuner.job.request import SuiteRequest
+from tuner.job.sessions import answers_to_check
 from tuner.job.suite import matching_studies, workloads_of
 from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration
@@ -34,8 +36,8 @@ from tuner.paths import DEFAULT_STORAGE, code_version
 from tuner.quantity import duration_text, plural
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
-from tuner.result.study import StudyResult
-from tuner.study.storage import check_storage, storage_errors
+from tuner.result.study import StudyResult, nodes_of
+from tuner.study.storage import check_storage, open_storage, storage_errors
 
 _OFFER, _FORGET = "offer", "forget"
 _FIRST_NODE_S = 60.0
@@ -90,6 +92,14 @@ class _Entry:
     wall_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """A unit that measures the study of another unit, `of`, again."""
+
+    of: str
+    case: OfferedCase
+
+
 @dataclass(slots=True, kw_only=True)
 class Fleet:
     """A suite on the nodes of an engine."""
@@ -101,11 +111,12 @@ class Fleet:
     no_node_s: float = _NO_NODE_S
     absent: dict[str, None] = field(default_factory=dict)
     is_short: bool = False
-    """Whether cases are missing for want of a node."""
+    """Whether cases, or sessions on other nodes, are missing."""
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of each workload, by its name in the request and the mode."""
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    _placement: Placement = field(default_factory=Placement)
+    _again: dict[str, _Again] = field(default_factory=dict)
+    _placement: Placement = field(init=False)
     _offers: dict[str, Offer] = field(default_factory=dict)
     """Of each node that was ever used, by its address."""
     _asked: set[str] = field(default_factory=set)
@@ -122,6 +133,11 @@ class Fleet:
     def __post_init__(self) -> None:
         """Understand the suite; raises BadInputError."""
         request = self.request
+        self._placement = Placement(may_run=self._may_run)
+        if request.nodes_per_type < 1:
+            raise BadInputError(f"--nodes-per-type is {request.nodes_per_type}", "expected 1 or more")
+        if request.nodes_per_type > 1 and request.plan is not None:
+            raise BadInputError("--nodes-per-type with --plan", "leave one of them out: a plan recommends nothing")
         stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
         if request.time_budget is not None:
             parse_duration(request.time_budget)
@@ -166,9 +182,10 @@ class Fleet:
                 break
             if self._offers and n_open and waited_s > self.no_node_s:
                 self.is_short = True
-                n = plural(n_open, "search is", "searches are")
+                n = plural(n_open, "measurement is", "measurements are")
+                which = "no other node of their type" if self._again else "no node of their type"
                 hint = "start tftune node on such a machine, then run the same command again"
-                self.events.notice(f"{n} missing: no node of their type for {duration_text(waited_s)}; {hint}")
+                self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
         self._end()
 
@@ -226,7 +243,7 @@ class Fleet:
         node = self._placement.nodes.get(address)
         if node is None:
             return
-        case = None if node.unit is None else self._entries[node.unit].case
+        case = None if node.unit is None else self._case(node.unit)
         failed = self._placement.leave(address)
         self.events.left(self._offers[address].node, case)
         self._give_up(address, failed)
@@ -234,12 +251,12 @@ class Fleet:
     def _give_up(self, address: str, unit: str | None) -> None:
         """Mark a unit as failed if it was lost too often; `unit` is None for most."""
         if unit is not None:
-            entry, node = self._entries[unit], self._offers[address].node
-            entry.state, entry.failure = (
-                "failed",
-                f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes",
-            )
-            self.events.ended(node, entry.case, entry.failure, self._n_left())
+            failure = f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes"
+            if unit in self._again:
+                self.is_short = True
+            else:
+                self._entries[unit].state, self._entries[unit].failure = "failed", failure
+            self.events.ended(self._offers[address].node, self._case(unit), failure, self._n_left())
 
     def _refuse(self, address: str, reason: str) -> None:
         """Stop using a node whose answer is missing or cannot be read."""
@@ -272,6 +289,8 @@ class Fleet:
             if is_complete:
                 entry.state = "known"
                 self._placement.done.add(entry.case.id)
+                if self.request.nodes_per_type > 1:
+                    entry.study = describe_study(record)
             else:
                 entry.state, entry.study = "begun", describe_study(record)
         self._offers[address] = offer
@@ -279,20 +298,59 @@ class Fleet:
         self._merged[address] = sorted(at_home.intersection(offer.held))
         menu = tuple(case.id for case in cases)
         self._placement.join(Node(address=address, host=offer.host, menu=menu, held=frozenset(offer.held)))
+        for case in new:
+            self._add_sessions(case.id)
         self.events.joined(offer)
 
     # ---- units ------------------------------------------------------------------------------------------------------
 
     def _place(self) -> None:
         for address, name in self._placement.place():
-            entry, request = self._entries[name], replace(self._sent(), workloads=self._entries[name].case.word)
-            budget_s = None
+            case = self._case(name)
+            request, budget_s = replace(self._sent(), workloads=case.word), None
             if request.plan is None:
-                request = replace(request, modes=entry.case.key.mode)
+                request = replace(request, modes=case.key.mode)
             else:
                 budget_s = planned.study_s(self._countdown.left_s(), self._n_left() // len(self._placement.nodes) + 1)
-            self._ask(address, name, Unit(id=name, key=entry.case.key, request=request, budget_s=budget_s))
-            self.events.started(self._offers[address].node, entry.case, self._n_left())
+            study = self._packed(self._again[name].of) if name in self._again else b""
+            self._ask(address, name, Unit(id=name, key=case.key, request=request, budget_s=budget_s, study=study))
+            self.events.started(self._offers[address].node, case, self._n_left())
+
+    def _case(self, unit: str) -> OfferedCase:
+        return self._again[unit].case if unit in self._again else self._entries[unit].case
+
+    def _add_sessions(self, name: str) -> None:
+        """Add the sessions that a case lacks on other nodes."""
+        entry, n_nodes = self._entries[name], self.request.nodes_per_type
+        study = entry.study
+        if n_nodes == 1 or study is None or entry.state not in ("known", "made") or not answers_to_check(study):
+            return
+        for number in range(max(1, len(nodes_of(study))) + 1, n_nodes + 1):
+            unit = digest([name, study.study, study.created, number], length=16)
+            self._again[unit] = _Again(of=name, case=msgspec.structs.replace(entry.case, again=True))
+            self._placement.add(unit, like=name)
+
+    def _may_run(self, unit: str, node: Node) -> bool:
+        """Return whether a node is not one that the study of a unit was, or is, measured on."""
+        again = self._again.get(unit)
+        if again is None:
+            return True
+        study = self._entries[again.of].study
+        used = set() if study is None else nodes_of(study)
+        for address, other in self._placement.running().items():
+            if other in self._again and self._again[other].of == again.of:
+                used.add(self._offers[address].name)
+        return self._offers[node.address].name not in used
+
+    def _packed(self, name: str) -> bytes:
+        """Return the study of a case as it is sent."""
+        study = self._entries[name].study
+        storage = open_storage(self.request.storage, create=False)
+        assert study is not None
+        assert storage is not None
+        with tempfile.TemporaryDirectory() as folder:
+            copied(storage, study.study, file := Path(folder) / "unit.db")
+            return packed(file)
 
     def _take(self, answer: Answer) -> None:
         """Take an answer; one that cannot be read comes from another version."""
@@ -327,6 +385,10 @@ class Fleet:
         if not self._placement.end(address, name):
             return
         del self._failures[address]
+        if name in self._again:
+            self._take_session(address, self._again[name], end)
+            self._merged[address].append(name)
+            return
         entry, node = self._entries[name], self._offers[address].node
         entry.node, entry.wall_s, entry.failure = node, round(end.wall_s, 1), end.failure
         entry.study = self._merge(end) if end.studies else None
@@ -340,8 +402,18 @@ class Fleet:
         else:
             entry.state = "made"
             self._merged[address].append(name)
+        self._add_sessions(name)
         result = entry.study if entry.study is not None and not entry.failure else entry.failure
         self.events.ended(node, entry.case, result, self._n_left())
+
+    def _take_session(self, address: str, again: _Again, end: UnitEnd) -> None:
+        """Take the end of a session on another node. A failure of its own leaves the answer as it is."""
+        entry, study = self._entries[again.of], self._merge(end) if end.studies else None
+        if study is not None:
+            entry.study = study
+        failure = end.failure or ("" if study is not None else "its studies could not be read")
+        self.is_short = self.is_short or bool(failure)
+        self.events.ended(self._offers[address].node, again.case, failure or study or "", self._n_left())
 
     def _merge(self, end: UnitEnd) -> StudyResult | None:
         """Merge the studies of a unit into the storage; return the last."""

@@ -27,11 +27,11 @@ from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.job.nested import INTERRUPTED_CODE, own_command, reason_of
 from tuner.job.suite import Case, plan, run_case
-from tuner.machine.host import detect, host_of
+from tuner.machine.host import detect, host_of, node_name
 from tuner.machine.locks import machine_lock, unit_lock
 from tuner.paths import FILE_URL, cache_dir, code_version, write_whole
 from tuner.study.record import Record
-from tuner.study.storage import all_records, engine_of, open_storage
+from tuner.study.storage import LAST, all_records, engine_of, open_storage
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_S = 30 * 86400.0
@@ -114,7 +114,8 @@ def _forget(units: Sequence[str]) -> None:
 def _offer(question: AskOffer) -> Offer:
     """Return what this machine is and which cases it can run, or the reason why it can run none."""
     here = Offer(
-        node=socket.gethostname(),
+        node=node_name() or socket.gethostname(),
+        name=node_name(),
         host=_BOOT.read_text().strip(),
         machine=host_of(detect()),
         held=tuple(sorted({file.stem for file in _folder().glob("*.db")})),
@@ -133,9 +134,9 @@ def _offer(question: AskOffer) -> Offer:
 
 def _offered(case: Case, question: AskOffer) -> OfferedCase:
     request = question.request
-    options = [question.suite, request.plan, request.time_budget, request.trial_timeout, request.seed]
+    search = [request.plan, request.time_budget, request.trial_timeout, request.seed, request.instances]
     return OfferedCase(
-        id=digest([msgspec.to_builtins(case.key), options], length=16),  # on whatever node
+        id=digest([msgspec.to_builtins(case.key), question.suite, search], length=16),  # on whatever node
         key=case.key,
         word=case.spec.words[0],
         workload=case.workload.name,
@@ -155,16 +156,20 @@ def _run(unit: Unit) -> UnitEnd:
         if shutil.disk_usage(_folder()).free < _LEAST_FREE_BYTES:
             raise TunerError(f"the disk of {_folder()} is full", "free some space there, or set TFTUNE_CACHE")
         began_s = time.monotonic()
+        if unit.study and not storage_file.exists():
+            write_whole(storage_file, _whole(unit.study))
         suite = plan(replace(unit.request, storage=f"{FILE_URL}{storage_file}"))
         number = next((n for n, case in enumerate(suite.cases) if case.key == unit.key), None)
         if number is None:
             what = "the build, the workload or the CPUs have changed since this node offered the unit"
             raise TunerError(what, "start this node again")
-        case = None if number in suite.existing else run_case(suite, number, unit.budget_s)
+        case = None
+        if unit.study or number not in suite.existing:
+            case = run_case(suite, number, unit.budget_s, again=LAST if unit.study else "")
         end = UnitEnd(
-            node=socket.gethostname(),
+            node=node_name() or socket.gethostname(),
             wall_s=time.monotonic() - began_s,
-            studies=_packed(storage_file),
+            studies=packed(storage_file),
             failure="" if case is None else case.failure,
             interrupted=case is not None and case.interrupted,
         )
@@ -186,7 +191,8 @@ def files_of(unit: str) -> tuple[Path, Path]:
     return _folder() / f"{name}.db", _folder() / f"{name}.json"
 
 
-def _packed(storage_file: Path) -> bytes:
+def packed(storage_file: Path) -> bytes:
+    """Return an SQLite storage as it is sent, empty if there is none."""
     if not storage_file.exists():
         return b""
     with contextlib.closing(sqlite3.connect(storage_file)) as connection:
@@ -195,15 +201,14 @@ def _packed(storage_file: Path) -> bytes:
 
 @contextlib.contextmanager
 def unpacked(studies: bytes) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]:
-    """Yield the studies of a storage that a node has sent, and their database; raises TunerError if it is damaged."""
+    """Yield the studies of a storage that was sent, and their database; raises TunerError if it is damaged."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "unit.db"
-        unpacking = zlib.decompressobj()
+        file.write_bytes(_whole(studies))
         try:
-            file.write_bytes(unpacking.decompress(studies, _MOST_BYTES))
             with contextlib.closing(sqlite3.connect(file)) as connection:
-                is_whole = unpacking.eof and connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        except (zlib.error, sqlite3.Error):
+                is_whole = connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        except sqlite3.Error:
             is_whole = False
         if not is_whole:
             raise TunerError("damaged studies")
@@ -217,3 +222,15 @@ def unpacked(studies: bytes) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]
             raise TunerError(f"damaged studies ({error!r})") from error
         finally:
             engine.dispose()
+
+
+def _whole(studies: bytes) -> bytes:
+    """Return a file that was sent; raises TunerError if it was cut, or is too large."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(studies, _MOST_BYTES)
+    except zlib.error as error:
+        raise TunerError("damaged studies") from error
+    if not unpacking.eof:
+        raise TunerError("damaged studies")
+    return data

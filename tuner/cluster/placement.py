@@ -1,12 +1,14 @@
 """The assignment of units to nodes. A host runs one unit at a time. The unit of a lost node goes to another node.
 
 Pure bookkeeping. A node can run the units of its menu, which are those that it offers. Nodes of one type have the same
-menu and share a queue. A unit that several menus have stands in the queue of each, and is taken from the first.
+menu and share a queue. A unit that several menus have stands in the queue of each, and is taken from the first. A unit
+that was added `like` another can run on the same nodes, but for those that `may_run` excludes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MOST_LOSSES = 3
@@ -31,25 +33,37 @@ class Placement:
     """The nodes, and the units that are not done."""
 
     done: set[str] = field(default_factory=set)
+    may_run: Callable[[str, Node], bool] = lambda _unit, _node: True
     nodes: dict[str, Node] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
     """The units that are to be run, and run nowhere."""
     _queues: dict[Menu, deque[str]] = field(default_factory=dict)
     _menus: dict[str, list[Menu]] = field(default_factory=lambda: defaultdict(list))
     """The menus that a unit is in."""
+    _added: dict[str, str] = field(default_factory=dict)
+    """The unit that each added unit is like."""
     _losses: Counter[str] = field(default_factory=Counter)
 
-    def join(self, node: Node) -> list[str]:
-        """Take a node in; return the units of its menu that nobody has offered before."""
-        new: list[str] = []
+    def join(self, node: Node) -> None:
+        """Take a node in, with the units of its menu that nobody has offered before."""
         if node.menu not in self._queues:
-            new = [unit for unit in node.menu if unit not in self._menus]
-            self._open |= {*new} - self.done
-            self._queues[node.menu] = deque(unit for unit in node.menu if unit in self._open)
-            for unit in node.menu:
+            menu = {*node.menu}
+            self._open |= {unit for unit in node.menu if unit not in self._menus} - self.done
+            units = [*node.menu, *(unit for unit, other in self._added.items() if other in menu)]
+            self._queues[node.menu] = deque(unit for unit in units if unit in self._open)
+            for unit in units:
                 self._menus[unit].append(node.menu)
         self.nodes[node.address] = node
-        return new
+
+    def add(self, unit: str, *, like: str) -> None:
+        """Add a unit at the end of the queues that have another, unless it is there."""
+        if unit in self._added or unit in self.done:
+            return
+        self._added[unit] = like
+        self._open.add(unit)
+        self._menus[unit] = [*self._menus[like]]
+        for menu in self._menus[unit]:
+            self._queues[menu].append(unit)
 
     def leave(self, address: str) -> str | None:
         """Forget a node; return the unit that has failed with it, None if there is none."""
@@ -96,13 +110,16 @@ class Placement:
     def _next(self, node: Node) -> str | None:
         """Return what a node is to run: what it has in part, else the first of its queue."""
         for unit in node.held & self._open:
-            if unit in node.menu:
+            if node.menu in self._menus[unit] and self.may_run(unit, node):
                 return unit
         queue = self._queues[node.menu]
-        while queue:
+        for _ in range(len(queue)):
             unit = queue.popleft()
-            if unit in self._open:
+            if unit not in self._open:
+                continue
+            if self.may_run(unit, node):
                 return unit
+            queue.append(unit)
         return None
 
     def _free(self, address: str, unit: str) -> None:

@@ -41,6 +41,8 @@ class Unit(Question, frozen=True, kw_only=True):
     key: CaseKey
     request: SuiteRequest
     budget_s: float | None = None
+    study: bytes = b""
+    """A storage, as `UnitEnd.studies`: the answers of its study are checked, and nothing is searched for."""
 
 
 class OfferedCase(Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class OfferedCase(Struct, frozen=True, kw_only=True):
     quota: float | None
     python: str
     runtime: str
+    again: bool = False
+    """Whether the answers of its study are checked on another node."""
 
 
 class Offer(Struct, frozen=True, kw_only=True):
@@ -62,6 +66,8 @@ class Offer(Struct, frozen=True, kw_only=True):
 
     node: str
     """The name of its host, for people."""
+    name: str = ""
+    """The name that its sessions are kept under, `tuner.machine.host.node_name`."""
     host: str
     """The boot of its host: two nodes of one boot never measure at the same time."""
     machine: str

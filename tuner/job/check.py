@@ -211,7 +211,8 @@ def _parsed_request(
     framework, space = subject.framework, subject.space
     is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
-        with contextlib.chdir(stored.folder):
+        # Another node of a cluster may lack the folder.
+        with contextlib.chdir(stored.folder if Path(stored.folder).is_dir() else "."):
             checked = understand(
                 SearchRequest(
                     workload=replace(spec, framework=framework.name),

@@ -18,6 +18,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import CompareRequest
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
+from tuner.machine.host import node_name
 from tuner.machine.locks import machine_lock
 from tuner.measure.budget import Countdown
 from tuner.measure.constraint import Limits
@@ -187,6 +188,7 @@ class Comparison:
         """Return what has to be kept of it."""
         return {
             "began": self.began,
+            "node": node_name(),
             "contenders": _contenders(self.a, self.b),
             "rounds": self.rounds,
             "noise": PRIOR_NOISE,

@@ -6,7 +6,8 @@ import itertools
 import json
 import socket
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import optuna
 import sqlalchemy
@@ -16,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
-from tuner.paths import storage_url
+from tuner.paths import FILE_URL, storage_url
 from tuner.result.document import describe_study
 from tuner.result.inspection import ImportLine
 from tuner.result.study import StudyResult
@@ -41,9 +42,9 @@ _TRIALS: sqlalchemy.Table = models.BaseModel.metadata.tables["trials"]
 def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[ImportLine]:
     """Copy every study of `source`, a URL or a file, that `into` has not; yield each when it is there.
 
-    A study that both have is copied again where the other's is newer, and else left alone: merging twice changes
-    nothing. One import into a storage at a time: `waiting` is told of another. Raises BadInputError where there is
-    nothing to copy, and before anything is written.
+    A study that both have is copied again if the other's is newer, and else left alone: merging twice changes nothing.
+    Checks and loads that either copy has measured are kept. One import into a storage at a time: `waiting` is told of
+    another. Raises BadInputError if there is nothing to copy, and before anything is written.
     """
     url = storage_url(source)
     if absolute(url) == absolute(into):
@@ -100,22 +101,37 @@ class Target:
         copies = [r for r in others if unreadable(r.attributes()) is None and _identity(r) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record)), None)
         if known is not None:
-            line = ImportLine(source=record.name, study=known.name, what="known")
+            missing = _not_in(known, record)
+            with self._engine.begin() as into:
+                _append(into, known.name, missing)
+            line = ImportLine(source=record.name, study=known.name, what="newer" if missing else "known")
+            if missing or _not_in(record, known):
+                described = describe_study(known)
             return line, structs.replace(described, study=known.name)
-        # Where both went on by themselves, both are kept.
-        older = next((copy.name for copy in copies if _contains(record, copy)), None)
-        name = older or _free_name(stem, names)
+        # If both searched on by themselves, both are kept.
+        older = next((copy for copy in copies if _contains(record, copy)), None)
+        missing = {} if older is None else _not_in(record, older)
+        name = _free_name(stem, names) if older is None else older.name
         with source.connect() as rows, self._engine.begin() as into:
             if older is not None:
-                _delete(into, older)
+                _delete(into, name)
             copy_rows(rows, into, record.name, name)
+            _append(into, name, missing)
         line = ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
+        if missing:
+            described = describe_study(Record(optuna.load_study(study_name=name, storage=self._storage)))
         return line, structs.replace(described, study=name)
+
+
+def copied(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:
+    """Copy one study into an SQLite file of its own."""
+    with import_lock(absolute(f"{FILE_URL}{file}")):
+        Target(f"{FILE_URL}{file}").add(Record(optuna.load_study(study_name=name, storage=storage)), engine_of(storage))
 
 
 def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
     """Copy the rows of a study, and of its finished trials: one that runs elsewhere is that one's."""
-    study = rows.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == source_name))
+    study = _id_of(rows, source_name)
     new_study = _inserted(into, _STUDIES, {"study_name": name})
     is_ours = sqlalchemy.and_(_TRIALS.c.study_id == study, _TRIALS.c.state.in_(_FINISHED))
     new_trials = {
@@ -147,9 +163,28 @@ def _inserted(into: sqlalchemy.Connection, table: sqlalchemy.Table, row: Mapping
     return int(key[0])
 
 
+def _append(into: sqlalchemy.Connection, name: str, measured: Mapping[str, Sequence[object]]) -> None:
+    """Add what another copy measured to the lists of a study, the oldest first."""
+    study, table = _id_of(into, name), models.StudyUserAttributeModel.__table__
+    for key, values in measured.items():
+        is_list = sqlalchemy.and_(table.c.study_id == study, table.c.key == key)
+        stored = into.scalar(sqlalchemy.select(table.c.value_json).where(is_list))
+        both = sorted([*json.loads(stored or "[]"), *values], key=_began)
+        into.execute(table.delete().where(is_list))
+        into.execute(table.insert(), {"study_id": study, "key": key, "value_json": json.dumps(both)})
+
+
+def _began(measured: Mapping[str, str]) -> str:
+    return measured.get("began") or measured.get("measured") or ""
+
+
+def _id_of(rows: sqlalchemy.Connection, name: str) -> int:
+    return int(rows.scalars(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name)).one())
+
+
 def _delete(into: sqlalchemy.Connection, name: str) -> None:
     """Delete the rows of a study."""
-    study = into.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name))
+    study = _id_of(into, name)
     trials = sqlalchemy.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == study)
     for table, key in parts():
         into.execute(table.delete().where(table.c[key].in_(trials) if key == "trial_id" else table.c[key] == study))
@@ -165,8 +200,8 @@ def parts() -> Iterator[tuple[sqlalchemy.Table, str]]:
 
 
 def _contains(a: Record, b: Record) -> bool:
-    """Return whether copy `a` of a study contains everything that copy `b` contains."""
-    return _trials(b) <= _trials(a) and _appended(b) <= _appended(a) and _state(b) <= _state(a)
+    """Return whether copy `a` of a study contains everything that copy `b` contains, but for checks and loads."""
+    return _trials(b) <= _trials(a) and _state(b) <= _state(a)
 
 
 def _trials(record: Record) -> Counter[tuple[object, ...]]:
@@ -174,9 +209,10 @@ def _trials(record: Record) -> Counter[tuple[object, ...]]:
     return Counter((*sorted(trial.params.items()), trial.value) for trial in _finished(record))
 
 
-def _appended(record: Record) -> Counter[tuple[str, str]]:
-    """Return the checks and loads of a study, which each copy may have measured by itself."""
-    return Counter((key, json.dumps(each, sort_keys=True)) for key in _APPENDED for each in record.get(key) or ())
+def _not_in(a: Record, b: Record) -> dict[str, list[object]]:
+    """Return the checks and loads of copy `b` that copy `a` has not: each may have measured some by itself."""
+    missing = {key: [each for each in b.get(key) or () if each not in (a.get(key) or ())] for key in _APPENDED}
+    return {key: values for key, values in missing.items() if values}
 
 
 def _finished(record: Record) -> list[FrozenTrial]:

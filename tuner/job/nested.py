@@ -1,4 +1,4 @@
-"""A search in a process of its own, as another task runs it; nothing of the parent is awake meanwhile."""
+"""A search or a check in a process of its own, as another task runs it; nothing of the parent is awake meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tuner.child.guard import PR_SET_PDEATHSIG
-from tuner.job.request import SearchRequest
+from tuner.job.request import CheckRequest, SearchRequest
 from tuner.machine.exits import ended_text, last_words
 from tuner.paths import COMMAND
 from tuner.result.study import StudyResult
@@ -35,8 +35,8 @@ class EndedSearch:
     interrupted: bool = False
 
 
-def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = None) -> EndedSearch:
-    """Search as requested in a process of its own (`tuner.cli.nested`), and return what it found.
+def run_nested(request: SearchRequest | CheckRequest, *, enter: Callable[[], None] | None = None) -> EndedSearch:
+    """Search or check as requested in a process of its own (`tuner.cli.nested`), and return what it found.
 
     The process ends when this one does. `enter` is called in the new process before anything else, as
     `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
@@ -61,16 +61,17 @@ def run_search(request: SearchRequest, *, enter: Callable[[], None] | None = Non
         log = stderr_file.read()
     if interrupted or child.returncode == INTERRUPTED_CODE:
         study = None
-        if request.planned:  # of a search, what has no finals is nothing yet
+        if isinstance(request, SearchRequest) and request.planned:  # of a search, what has no finals is nothing yet
             with contextlib.suppress(msgspec.MsgspecError):
                 study = msgspec.json.decode(out, type=StudyResult)
         return EndedSearch(study=study, interrupted=True, failure=INTERRUPTED)
+    what = "the search" if isinstance(request, SearchRequest) else "the check"
     if child.returncode != 0:
-        return EndedSearch(failure=reason_of(child.returncode, log, "the search"))
+        return EndedSearch(failure=reason_of(child.returncode, log, what))
     try:
         return EndedSearch(study=msgspec.json.decode(out, type=StudyResult))
     except msgspec.MsgspecError as error:
-        return EndedSearch(failure=f"the search printed no result: {error}")
+        return EndedSearch(failure=f"{what} printed no result: {error}")
 
 
 def end_with_parent() -> None:

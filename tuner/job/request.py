@@ -19,6 +19,8 @@ KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
 """Whether a search may compute in another precision."""
 TRIAL_TIMEOUT = "2m"
+ALONE = "--no-instances"
+"""The option of a search of one process alone."""
 COMPARED = "2m"
 """The time of two settings in turns."""
 
@@ -76,7 +78,7 @@ class SearchRequest:
             "--max-power": self.max_power_w,
             "--numerics": None if self.numerics == usual.numerics else self.numerics,
             "--trial-timeout": None if self.trial_timeout == usual.trial_timeout else self.trial_timeout,
-            "--no-instances": not self.instances,
+            ALONE: not self.instances,
             "--predict": self.predict is True,
             "--no-predict": self.predict is False,
             "--launcher": None if self.launcher == usual.launcher else self.launcher,
@@ -284,6 +286,10 @@ class SuiteRequest:
     seed: int = 0
     storage: str = DEFAULT_STORAGE
     trial_timeout: str = TRIAL_TIMEOUT
+    instances: bool = False
+    """Whether several processes, and the answer at the default's latency, are searched for, too."""
+    nodes_per_type: int = 1
+    """On how many nodes of its type a result is measured: on the first it is searched for, on the others checked."""
 
     def planned_command(self, workload: str) -> str:
         """Return the command of a plan for one of its workloads, without what is as usual, and where it is kept."""

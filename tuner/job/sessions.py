@@ -5,20 +5,22 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import check_study
 from tuner.job.events import SearchEvents
 from tuner.job.request import CheckRequest, SearchRequest
 from tuner.job.run import run
+from tuner.machine.host import node_name
 from tuner.measure.budget import parse_duration
 from tuner.measure.objective import Objective
 from tuner.quantity import duration_text
 from tuner.result.comparison import CheckResult
 from tuner.result.document import describe_study
-from tuner.result.study import AT_SAME_LATENCY, SEVERAL
+from tuner.result.study import AT_SAME_LATENCY, SEVERAL, StudyResult
 from tuner.study.record import Record
+from tuner.study.storage import find_in
 
 DEFAULT_EVERY = "2h"
 
@@ -72,8 +74,16 @@ def run_sessions(
         return SessionsResult(record=record, interrupted=interrupted)
     after_first(record)
     failed = False
+    check = CheckRequest(
+        study=record.name,
+        python=request.python,
+        storage=request.storage,
+        margin=request.margin,
+        trial_timeout=request.trial_timeout,
+        wait=True,
+    )
     for number in range(2, sessions.n + 1):
-        answers = _to_check(record)
+        answers = answers_to_check(describe_study(record))
         if not answers:
             events.notice("the study recommends the default: there is nothing to measure again")
             break
@@ -85,7 +95,7 @@ def run_sessions(
         try:
             time.sleep(left_s)
             for of in answers:
-                check_again(record.name, request, events, of=of)
+                check_again(check, events, of=of)
         except KeyboardInterrupt:
             return SessionsResult(record=record, interrupted=True, failed=failed)
         except TunerError as error:
@@ -96,24 +106,25 @@ def run_sessions(
     return SessionsResult(record=record, interrupted=False, failed=failed)
 
 
-def _to_check(record: Record) -> list[str]:
-    """Return which answers are something else than the default."""
+def check_on_node(check: CheckRequest, events: SearchEvents) -> StudyResult:
+    """Add a session on this node of a cluster with each answer of a study that has none here; return the study."""
+    record = find_in(check.storage, check.study)
     study = describe_study(record)
+    for of in answers_to_check(study):
+        if node_name() not in {session.node for session in study.answers[of].recommended.sessions}:
+            check_again(check, events, of=of)
+    return describe_study(record)
+
+
+def answers_to_check(study: StudyResult) -> list[str]:
+    """Return which answers are something else than the default."""
     return [of for of, answer in study.answers.items() if answer.finals.advice.source != study.default]
 
 
-def check_again(study: str, request: SearchRequest, events: SearchEvents, *, of: str) -> None:
+def check_again(check: CheckRequest, events: SearchEvents, *, of: str) -> None:
     """Add a session with one of the study's answers."""
-    check = CheckRequest(
-        study=study,
-        instances=None if of == AT_SAME_LATENCY else of == SEVERAL,
-        same_latency=of == AT_SAME_LATENCY,
-        python=request.python,
-        storage=request.storage,
-        margin=request.margin,
-        trial_timeout=request.trial_timeout,
-        wait=True,
-    )
-    result = check_study(check, events)
+    is_latency = of == AT_SAME_LATENCY
+    asked = replace(check, instances=None if is_latency else of == SEVERAL, same_latency=is_latency)
+    result = check_study(asked, events)
     if isinstance(result, CheckResult):
         events.session_ended(result)

@@ -7,6 +7,7 @@ with a plan (`tuner.job.planned`) each study is of settings that are measured as
 from __future__ import annotations
 
 import contextlib
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +25,9 @@ from tuner.frameworks.framework import Build
 from tuner.identity import digest
 from tuner.job import planned
 from tuner.job.job import prepare, timing_variables, trial_environment
-from tuner.job.nested import INTERRUPTED, EndedSearch, run_search
+from tuner.job.nested import INTERRUPTED, EndedSearch, run_nested
 from tuner.job.parsed import find_device, find_workload, interpreter, parse_request, space_file, words
-from tuner.job.request import KEEP, SearchRequest, SuiteRequest
+from tuner.job.request import ALONE, KEEP, CheckRequest, SearchRequest, SuiteRequest
 from tuner.job.servers import parallel_starts
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
@@ -288,6 +289,7 @@ def _was_asked_for(stored: Attributes, request: SuiteRequest) -> bool:
         and not stored.pins
         and stored.numerics in (None, KEEP)
         and stored.seed == request.seed
+        and not (request.instances and ALONE in shlex.split(stored.get("command", str) or ALONE))
     )
 
 
@@ -380,12 +382,24 @@ def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
     return sum(durations_s) / len(durations_s) if durations_s else suite.budget_s
 
 
-def run_case(suite: Suite, number: int, budget_s: float | None) -> FinishedCase:
-    """Run the search of a case, confined to its shape; it may take so long (s) if it is planned."""
+def run_case(suite: Suite, number: int, budget_s: float | None, *, again: str = "") -> FinishedCase:
+    """Run the search of a case, confined to its shape; it may take so long (s) if it is planned.
+
+    With `again`, the answers of that study are checked instead.
+    """
     case, began_s = suite.cases[number], time.monotonic()
+    request: SearchRequest | CheckRequest = search_request(case, suite.request, budget_s)
+    if again:
+        request = CheckRequest(
+            study=again,
+            python=str(case.python),
+            storage=suite.request.storage,
+            trial_timeout=suite.request.trial_timeout,
+            wait=True,
+        )
     try:
         with confined(case.shape) as enter:
-            ended = run_search(search_request(case, suite.request, budget_s), enter=enter)
+            ended = run_nested(request, enter=enter)
     except _OF_A_CASE as error:
         ended = EndedSearch(failure=str(error))
     return FinishedCase(
@@ -407,10 +421,10 @@ def search_request(case: Case, request: SuiteRequest, budget_s: float | None = N
         storage=request.storage,
         trial_timeout=request.trial_timeout,
         space=request.space,
-        objective=Objective.THROUGHPUT.value,  # alone
         # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
-        instances=False,
-        predict=False,
+        objective=None if request.instances else Objective.THROUGHPUT.value,
+        instances=request.instances,
+        predict=None if request.instances else False,
         wait=True,
     )
     if request.plan is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.topology import Cache, Topology, read_mask, read_topology, text_of
 
 _GIB = 1024**3
+NODE_VARIABLE = "TFTUNE_NODE"
 _LONGEST = 80  # characters of a fact that is shown
 
 
@@ -144,6 +146,14 @@ def host_of(machine: Machine) -> str:
     caches = [f"{name} {_size_text(size)}" for name in ("L2", "L3") if (size := sizes.get(name))]
     memory = f"{round(machine.memory_bytes / _GIB)} GiB"
     return ", ".join([machine.cpu_model, f"{machine.online_cpus} CPUs", *caches, memory])
+
+
+def node_name() -> str:
+    """Return the name of this machine in a cluster (`TFTUNE_NODE`, which `tftune node` sets), "" outside of one.
+
+    A host name is not enough: each container has one of its own.
+    """
+    return os.environ.get(NODE_VARIABLE, "")
 
 
 def _size_text(size_bytes: int) -> str:

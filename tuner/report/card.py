@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tuner.quantity import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text
+from tuner.quantity import duration_text, energy_text, ms_text, percent, rate_text, ratio_text
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
 from tuner.result.study import WarningResult
-from tuner.result.wording import range_text, speed_up, wording
+from tuner.result.wording import disagreement, range_text, sessions_words, speed_up, wording
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
@@ -148,8 +148,7 @@ def check_card(result: CheckResult) -> Card:
         figure = f"{range_text(together)} the {words.quantity} of the defaults"
     else:
         figure = f"{speed_up(together)} {words.over} the defaults"
-    disagree = ", which disagree" if together.sessions_disagree else ""
-    text = f"{result.study}: {figure}, {plural(together.sessions, 'session')}{disagree}"
+    text = f"{result.study}: {figure}, {sessions_words(together)}{disagreement(together)}"
     now = comparison_card(result)
     rows = [("Now", f"{now.answers[0].word.lower()}: {now.answers[0].text}"), *now.rows]
     if result.latency is not None:

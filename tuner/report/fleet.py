@@ -110,7 +110,8 @@ class FleetShown:
                 words = ["lost" if row.is_lost else "idle", "", ""]
             else:
                 took_s = time.monotonic() - row.began_s
-                left = f"about {duration_text(max(0.0, self.budget_s - took_s))}" if self.budget_s else ""
+                left_s = max(0.0, self.budget_s - took_s)
+                left = f"about {duration_text(left_s)}" if self.budget_s and not row.case.again else ""
                 words = [_title(row.case), duration_text(took_s), left]
             shown.add_row(node, row.machine, *words, str(row.n_done))
         shown.caption = (
@@ -120,4 +121,5 @@ class FleetShown:
 
 
 def _title(case: OfferedCase) -> str:
-    return f"{case.workload} {case.key.mode}, {shape_text(case.shape, case.key.batch_sizes)}"
+    again = ", again" if case.again else ""
+    return f"{case.workload} {case.key.mode}, {shape_text(case.shape, case.key.batch_sizes)}{again}"

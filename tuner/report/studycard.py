@@ -33,7 +33,18 @@ from tuner.result.study import (
     TailResult,
     VerdictResult,
 )
-from tuner.result.wording import OPTIONS, Wording, of_text, planned_text, range_text, speed_up, study_words, wording
+from tuner.result.wording import (
+    OPTIONS,
+    Wording,
+    disagreement,
+    of_text,
+    planned_text,
+    range_text,
+    sessions_words,
+    speed_up,
+    study_words,
+    wording,
+)
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -358,7 +369,7 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     """Return what a snippet says of itself: what is gained, when that was seen, and where it holds."""
     gained = advice.reason
     if advice.gain is not None and advice.gain.speedup is not None:
-        sessions = plural(advice.gain.sessions, "session")
+        sessions = sessions_words(advice.gain)
         quantity = wording(study.objective).quantity
         gained = f"{speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
     against = (study.verdicts or {}).get(study.default)
@@ -496,10 +507,12 @@ def _proof(study: StudyResult, advice: RecommendedResult) -> str:
     of = {ONE: "", SEVERAL: " with several at once", AT_SAME_LATENCY: " at the same latency"}
     rounds = {name: each.finals.rounds for name, each in study.answers.items()}
     others = "".join(f", {rounds[name]}{words}" for name, words in of.items() if words and name in rounds)
-    n_sessions = 1 if advice.together is None else advice.together.sessions
+    together, sessions = advice.together, plural(1, "session")
+    if together is not None:
+        sessions = sessions_words(together) + disagreement(together)
     return (
         f"{plural(n, 'setting')} measured in turns with the default; then {plural(rounds[ONE], 'round')} of new "
-        f"processes{others}; {plural(n_sessions, 'session')}"
+        f"processes{others}; {sessions}"
     )
 
 

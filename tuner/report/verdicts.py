@@ -33,7 +33,7 @@ from tuner.result.study import (
     StudyResult,
     VerdictResult,
 )
-from tuner.result.wording import PLACES
+from tuner.result.wording import PLACES, disagreement, sessions_words
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
@@ -104,10 +104,9 @@ def sessions_text(gain: PooledResult, closest_s: float | None) -> str:
     """Return how many sessions a gain rests on, and whether they agree; `closest_s` (s) lie between the closest two."""
     if gain.sessions < 2:
         return "from one session; run `tftune check` on another day to confirm it"
-    disagree = ", which disagree" if gain.sessions_disagree else ""
-    is_close = closest_s is not None and closest_s < _MIN_SESSION_SPACING_S
+    is_close = not gain.nodes and closest_s is not None and closest_s < _MIN_SESSION_SPACING_S
     spacing_note = f", two of them only {duration_text(closest_s)} apart (better: several hours)" if is_close else ""
-    return f"{gain.sessions} sessions{disagree}{spacing_note}"
+    return f"{sessions_words(gain)}{disagreement(gain)}{spacing_note}"
 
 
 def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult | None) -> str:

@@ -12,7 +12,8 @@ from msgspec import structs
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SAME_LATENCY, SIMPLER, Contender
 from tuner.quantity import plural
-from tuner.result.study import GainResult, PooledResult, SessionResult, VerdictResult
+from tuner.result.study import GainResult, NodeResult, PooledResult, SessionResult, VerdictResult
+from tuner.result.wording import disagreement, sessions_words
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MIN_DF, Verdict, VerdictCode
@@ -114,11 +115,13 @@ def _after_sessions(
 
 
 def _of_sessions(advice: FinalsRecommendation, pooled: PooledVerdict, default: str) -> str:
-    disagree = ", which disagree," if pooled.sessions_disagree else ""
+    together = pooled_result(pooled)
     if advice.gain is not None:
-        return f"better than {default} in {plural(pooled.n, 'session')} combined; the last finals alone are undecided"
+        return f"better than {default} in {sessions_words(together)} combined; the last finals alone are undecided"
+    disagree = disagreement(together)
     return (
-        f"keep {default}: {plural(pooled.n, 'session')} combined{disagree} do not show that another setting is better"
+        f"keep {default}: {sessions_words(together)} combined{disagree and f'{disagree},'} do not show that another "
+        "setting is better"
     )
 
 
@@ -170,15 +173,20 @@ def why_none(estimates: FinalsEstimates, default: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """When it began (ISO 8601; empty if that is not known), and the log-ratio of the setting to the default in it."""
+    """When it began (ISO 8601; empty if that is not known), and the log-ratio of the setting to the default in it.
+
+    `node` is the node of a cluster that it was held on, empty outside of clusters.
+    """
 
     began: str
     estimate: Estimate
+    node: str = ""
 
     def result(self) -> SessionResult:
         """Return the session as it is published."""
         low, high = self.estimate.interval()
-        return SessionResult(began=self.began, ratio=self.estimate.ratio, low=low, high=high, rounds=self.estimate.n)
+        ratio, rounds = self.estimate.ratio, self.estimate.n
+        return SessionResult(began=self.began, ratio=ratio, low=low, high=high, rounds=rounds, node=self.node)
 
 
 def of_setting(stored: Attributes, setting: Setting, *, same_latency: bool = False) -> list[Session]:
@@ -194,24 +202,38 @@ def of_setting(stored: Attributes, setting: Setting, *, same_latency: bool = Fal
         last = [stored.finals, stored.group_finals]
     # A run that was killed while its finals took the place of others may have kept these twice.
     all_finals = [*(each for each in earlier if each not in last), *(each for each in last if each is not None)]
-    estimates = [(each.began, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
+    held = [(each, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
     for check in stored.checks:
         first, second = check.contenders
         if first.setting == setting:
-            estimates.append((check.began, check.estimates(objective).log_ratio(second.names[0], first.names[0])))
-    sessions = [Session(began=began, estimate=each) for began, each in estimates if each is not None and each.df > 0]
+            held.append((check, check.estimates(objective).log_ratio(second.names[0], first.names[0])))
+    sessions = [
+        Session(began=of.began, estimate=estimate, node=of.node)
+        for of, estimate in held
+        if estimate is not None and estimate.df > 0
+    ]
     return sorted(sessions, key=lambda session: session.began)
 
 
 def pooled_sessions(sessions: Sequence[Session], *, level: float, margin: float) -> PooledVerdict:
-    """Return what sessions say together; one alone at the level that its finals have."""
-    return pooled_verdict([session.estimate for session in sessions], level=level, margin=margin)
+    """Return what sessions report together; one alone at the level that its finals have.
+
+    A session without a node counts as one of the first node: it may have been held there, outside of a suite.
+    """
+    first = next((session.node for session in sessions if session.node), "")
+    nodes = [session.node or first for session in sessions]
+    return pooled_verdict([session.estimate for session in sessions], nodes=nodes, level=level, margin=margin)
 
 
 def pooled_result(pooled: PooledVerdict) -> PooledResult:
     """Return what sessions say together as it is published."""
     verdict = VerdictResult.of(pooled.verdict)
-    return PooledResult(**structs.asdict(verdict), sessions=pooled.n, sessions_disagree=pooled.sessions_disagree)
+    nodes = []
+    for node, estimate in pooled.nodes.items():
+        low, high = estimate.interval()
+        nodes.append(NodeResult(node=node, ratio=estimate.ratio, low=low, high=high))
+    disagree = pooled.sessions_disagree
+    return PooledResult(**structs.asdict(verdict), sessions=pooled.n, sessions_disagree=disagree, nodes=tuple(nodes))
 
 
 def closest_s(sessions: Sequence[Session]) -> float | None:

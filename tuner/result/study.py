@@ -54,11 +54,24 @@ class VerdictResult(Struct, frozen=True, kw_only=True):
         return cls(speedup=verdict.speedup, low=verdict.low, high=verdict.high, code=verdict.code)
 
 
+class NodeResult(Struct, frozen=True, kw_only=True):
+    """The sessions of one node of a cluster together: the ratio to the default with its 95 % interval."""
+
+    node: str
+    ratio: float
+    low: float
+    high: float
+
+
 class PooledResult(VerdictResult, frozen=True, kw_only=True):
-    """What several sessions say together; where they disagree there is no verdict."""
+    """What several sessions report together; if they disagree, there is no verdict.
+
+    `nodes` are those of a cluster that the sessions were held on, if there are several.
+    """
 
     sessions: int
     sessions_disagree: bool
+    nodes: tuple[NodeResult, ...] = ()
 
 
 class GainResult(PooledResult, frozen=True, kw_only=True):
@@ -68,13 +81,17 @@ class GainResult(PooledResult, frozen=True, kw_only=True):
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
-    """One session: when it began (ISO 8601), the ratio to the default with its 95 % interval, and its rounds."""
+    """One session: when it began (ISO 8601), the ratio to the default with its 95 % interval, and its rounds.
+
+    `node` is the node of a cluster that it was held on, empty outside of clusters.
+    """
 
     began: str
     ratio: float
     low: float
     high: float
     rounds: int
+    node: str = ""
 
 
 class MemberResult(Struct, frozen=True, kw_only=True):
@@ -399,6 +416,12 @@ class StudyResult(Subject, frozen=True, kw_only=True):
             of_one = AnswerResult(finals=self.finals, verdicts=self.verdicts or {}, recommended=self.recommended)
         answers = {ONE: of_one, SEVERAL: self.groups, AT_SAME_LATENCY: self.same_latency}
         return {of: answer for of, answer in answers.items() if answer is not None}
+
+
+def nodes_of(study: StudyResult) -> set[str]:
+    """Return the nodes of clusters that the answers of a study were measured on."""
+    answers = study.answers.values()
+    return {session.node for answer in answers for session in answer.recommended.sessions if session.node}
 
 
 class NoStudyResult(Document, frozen=True, kw_only=True):

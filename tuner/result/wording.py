@@ -10,7 +10,7 @@ from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE, storage_option
 from tuner.quantity import percent, plural, ratio_text
 from tuner.result.comparison import ComparisonResult
-from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, PlannedResult, StudyResult, VerdictResult
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, PlannedResult, PooledResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import VerdictCode
 
 OPTIONS = {ONE: "", SEVERAL: " --instances", AT_SAME_LATENCY: " --same-latency"}
@@ -69,6 +69,20 @@ def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
     if verdict.high > _WIDE * verdict.low:
         return range_text(verdict)
     return ratio_text(verdict.speedup, verdict.low, verdict.high, "×")
+
+
+def sessions_words(together: PooledResult) -> str:
+    """Return how many sessions a figure rests on, and on how many nodes if there are several."""
+    on_nodes = f" on {plural(len(together.nodes), 'node')}" if together.nodes else ""
+    return f"{plural(together.sessions, 'session')}{on_nodes}"
+
+
+def disagreement(together: PooledResult) -> str:
+    """Return that sessions disagree, and the ratio on each node if there are several; "" if they agree."""
+    if not together.sessions_disagree:
+        return ""
+    by_node = ", ".join(f"{node.node} {node.ratio:.2f}×" for node in together.nodes)
+    return f", which disagree ({by_node})" if by_node else ", which disagree"
 
 
 def planned_text(planned: PlannedResult) -> str:

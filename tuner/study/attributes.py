@@ -86,12 +86,14 @@ class Prediction(Struct, frozen=True, kw_only=True):
 class StoredFinals:
     """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
 
+    `node` is the node of a cluster that they were held on, empty outside of clusters.
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name. `noise` is what
     was known of the noise beside the rounds, None in those of earlier versions; some of these have a `prior`, which is
     what the log-ratio of one round was believed to scatter by.
     """
 
     began: str
+    node: str
     contenders: list[Contender]
     rounds: list[Round]
     levels: dict[str, float]
@@ -111,6 +113,7 @@ class StoredFinals:
             levels = {c.names[0]: each for c in contenders}
         return cls(
             began=data.get("began", ""),
+            node=data.get("node", ""),
             contenders=contenders,
             rounds=convert(data["rounds"], list[Round]),
             levels=dict(levels),

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from tuner.errors import FindingError, TunerError
+from tuner.machine.host import node_name
 from tuner.measure import interruption
 from tuner.measure.budget import GROUP_PRIMARY, LATENCY, PRIMARY, PRIMARY_ROUNDS, Countdown
 from tuner.measure.group_sequential import ALPHA, MIN_ROUNDS, SequentialTest, hold_rounds
@@ -495,6 +496,7 @@ class _Keeper:
             self.key,
             {
                 "began": self.began,
+                "node": node_name(),
                 "contenders": test.contenders,
                 "rounds": test.rounds,
                 "margin": test.margin,

@@ -11,7 +11,7 @@ from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import Candidate, Failure, PreparedVariant
 from tuner.job.frameworks.comparison import Comparison, request_of
 from tuner.job.frameworks.store import CheckedStart, Loading
-from tuner.job.nested import run_search
+from tuner.job.nested import run_nested
 from tuner.job.request import SearchRequest
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.agreement import Sample
@@ -86,7 +86,7 @@ def tune(comparison: Comparison) -> None:
             comparison.events.notice(f"{each.name}: {failure}")
             continue
         comparison.say(f"{each.name}: searching for {search_s:.0f} s")
-        ended = run_search(search_request(comparison, each, search_s))
+        ended = run_nested(search_request(comparison, each, search_s))
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.study is None:
