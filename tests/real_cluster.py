@@ -1,9 +1,9 @@
-"""A cluster of this machine: Dask's scheduler, nodes and drivers as processes that can be killed."""
+"""A cluster of this machine: a scheduler, nodes and drivers as processes that can be killed."""
 
 from __future__ import annotations
 
-import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,7 +14,6 @@ import psutil
 from tests.processes import wait_until
 
 TFTUNE = str(Path(sys.executable).with_name("tftune"))
-DASK = Path(sys.executable).with_name("dask")
 SUITE = ["suite", "--space", "threads", "--time-budget", "5s"]
 
 
@@ -32,24 +31,17 @@ class Cluster:
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        file = self.folder / "scheduler.json"
-        file.unlink(missing_ok=True)
-        words = [
-            str(DASK),
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--dashboard-address",
-            "127.0.0.1:0",
-        ]
-        env = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s"}
-        self.scheduler = subprocess.Popen(
-            [*words, "--scheduler-file", str(file)], env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        assert wait_until(file.exists, 60)
-        self.port = int(json.loads(file.read_text())["address"].rpartition(":")[2])
+        if not self.port:  # else the scheduler was killed, and nodes try that port
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = int(probe.getsockname()[1])
+        quiet = subprocess.DEVNULL
+        self.scheduler = subprocess.Popen([TFTUNE, "scheduler", self.url], stderr=quiet, stdout=quiet)
+        assert wait_until(self._listens, 60)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def node(self, name: str, cpus: set[int]) -> subprocess.Popen[bytes]:
         env = os.environ | {"TFTUNE_CACHE": str(self.folder / name)}

@@ -33,7 +33,7 @@ COMMANDS = command_names()
 
 def test_every_command_is_known_here() -> None:
     assert {"search", "rules", "workloads", "workloads show", "env create", "schema"} <= set(COMMANDS)
-    assert len(COMMANDS) == len(set(COMMANDS)) == 26
+    assert len(COMMANDS) == len(set(COMMANDS)) == 27
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:

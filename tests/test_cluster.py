@@ -6,13 +6,14 @@ import io
 import json
 import os
 import random
+import socket
 import subprocess
-import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from tests.conftest import Finished
 from tests.made_cluster import MadeEngine, MadeNode, Template, cases
 from tests.processes import gone, wait_until
-from tests.real_cluster import DASK, Cluster
+from tests.real_cluster import TFTUNE, Cluster
 from tests.scripted import noisy, run
 from tuner.cli.output import console
 from tuner.cluster import node as nodes
@@ -183,9 +184,8 @@ class Made:
     def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1) -> Fleet:
         request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes)
         made = {(name, "inference"): name for name in names}  # no file has them
-        return Fleet(
-            request=request, engine=engine, events=self.log, first_node_s=0.0, no_node_s=20.0, fingerprints=made
-        )
+        waits_s = {"first_node_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
+        return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **waits_s)
 
     def storage(self) -> optuna.storages.BaseStorage:
         storage = open_storage(self.url, create=True)
@@ -507,7 +507,9 @@ def test_a_question_that_is_none_is_refused() -> None:
 
 # ---- Dask, for real -------------------------------------------------------------------------------------------------
 
-needs_dask = pytest.mark.skipif(not DASK.exists(), reason="distributed is not installed (tftune[cluster])")
+needs_dask = pytest.mark.skipif(
+    find_spec("distributed") is None, reason="distributed is not installed (tftune[cluster])"
+)
 
 
 @pytest.fixture
@@ -552,10 +554,22 @@ def test_a_suite_on_two_types_of_nodes_survives_the_loss_of_one(cluster: Cluster
 
 @needs_dask
 def test_a_scheduler_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
-    words = [str(Path(sys.executable).with_name("tftune")), "suite", "--workloads", "lenet5"]
+    words = [TFTUNE, "suite", "--workloads", "lenet5"]
     ended = subprocess.run(
         [*words, "--cluster", "tcp://127.0.0.1:9"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "no scheduler answers at tcp://127.0.0.1:9" in ended.stderr
+
+
+@needs_dask
+def test_a_scheduler_cannot_listen_where_another_does(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        ended = subprocess.run([TFTUNE, "scheduler", url], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert f"no scheduler can listen at {url}: " in ended.stderr

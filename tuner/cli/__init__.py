@@ -52,6 +52,7 @@ for _name, _function, _epilog, _panel in (
     ("predict", model.predict, model.PREDICT_EPILOG, _LOOK),
     ("suite", suite.suite, suite.EPILOG, _TEAM),
     ("node", node.node, node.EPILOG, _TEAM),
+    ("scheduler", node.scheduler, node.SCHEDULER_EPILOG, _TEAM),
     ("rules", rules.rules, rules.RULES_EPILOG, _TEAM),
     ("import", studies.import_studies, studies.IMPORT_EPILOG, _TEAM),
     ("export", studies.export, studies.EXPORT_EPILOG, _TEAM),

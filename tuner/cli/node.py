@@ -1,4 +1,4 @@
-"""The command `node`."""
+"""The commands `node` and `scheduler`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from tuner.cli.options import examples, other
 from tuner.cli.output import console
 
 EPILOG = examples("tftune node tcp://127.0.0.1:8786", "tftune node tls://head:8786 --tls certificates")
+SCHEDULER_EPILOG = examples(
+    "tftune scheduler tcp://127.0.0.1:8786", "tftune scheduler tls://head:8786 --tls certificates"
+)
 
 Tls = Annotated[
     Path | None,
@@ -39,3 +42,19 @@ def node(
 
     out = console(stderr=True)
     serve(url, tls=tls, insecure=insecure, tell=lambda line: out.print(line, soft_wrap=True, markup=False))
+
+
+def scheduler(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address to listen at, such as tls://head:8786.")],
+    tls: Tls = None,
+    insecure: Insecure = False,
+) -> None:
+    """Connect the nodes and the driver of suites on several machines, until interrupted.
+
+    It is Dask's own scheduler, without what a measurement on the same machine would notice. `dask scheduler` serves,
+    too.
+    """
+    from tuner.cluster.daskengine import schedule
+
+    out = console(stderr=True)
+    schedule(url, tls=tls, insecure=insecure, tell=lambda line: out.print(line, soft_wrap=True, markup=False))

@@ -248,6 +248,31 @@ def _own_cluster() -> Iterator[str]:
             node.wait()
 
 
+def schedule(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], None]) -> None:
+    """Run a scheduler at a URL until interrupted: it listens on that address alone, and is as quiet as a node."""
+    security = security_of(url, tls, insecure=insecure)
+    place, distributed = urlsplit(url), _distributed()
+
+    async def run() -> None:
+        scheduler = distributed.Scheduler(
+            host=place.hostname,
+            port=place.port,
+            protocol=place.scheme,
+            security=security,
+            dashboard_address="127.0.0.1:0",
+        )
+        async with scheduler:
+            tell(f"a scheduler listens at {url}; start tftune node {url} on each machine; press Ctrl-C to end")
+            await scheduler.finished()
+
+    try:
+        asyncio.run(run())
+    except (OSError, RuntimeError) as error:
+        why = first_line(error.__cause__ or error)
+        hint = "choose an address of this machine and a free port"
+        raise BadInputError(f"no scheduler can listen at {url}: {why}", hint) from error
+
+
 def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], None]) -> None:
     """Serve the scheduler at a URL as a node until interrupted. If the scheduler is lost, try to connect again."""
     security = security_of(url, tls, insecure=insecure)

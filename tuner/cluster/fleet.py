@@ -44,6 +44,7 @@ _FIRST_NODE_S = 60.0
 _NO_NODE_S = 300.0
 """So long (s) the units of a type wait for a node once all of its nodes are lost."""
 _TURN_S = 1.0
+_LOOK_S = 5.0  # between looks at the list of nodes during measurements: each is work for the scheduler
 _FORGET_S = 20.0
 _BUSY_S = 60.0
 _MOST_FAILURES = 2  # units in a row: one of them may be to blame itself
@@ -109,6 +110,7 @@ class Fleet:
     events: FleetEvents
     first_node_s: float = _FIRST_NODE_S
     no_node_s: float = _NO_NODE_S
+    look_s: float = _LOOK_S
     absent: dict[str, None] = field(default_factory=dict)
     is_short: bool = False
     """Whether cases, or sessions on other nodes, are missing."""
@@ -157,8 +159,11 @@ class Fleet:
     def run(self) -> None:
         """Run all missing cases until no node can run another; raises TunerError if no node joins."""
         idle_s, is_noted = time.monotonic(), False
+        looked_s = 0.0
         while True:
-            self._look()
+            if not self._placement.running() or time.monotonic() - looked_s >= self.look_s:
+                self._look()
+                looked_s = time.monotonic()
             if not self._is_over:
                 self._place()
             for answer in self.engine.answers(_TURN_S):
