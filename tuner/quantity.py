@@ -142,3 +142,11 @@ def clock_text(seconds: float) -> str:
     """Return a duration as a clock shows it, `4:05`."""
     whole_s = round(max(0.0, seconds))
     return f"{whole_s // 60}:{whole_s % 60:02d}"
+
+
+def age_text(seconds: float) -> str:
+    """Return how old something is, in its largest unit of which there are two or more."""
+    for size_s, unit in ((365.25 * 86400, "year"), (30.44 * 86400, "month"), (86400, "day"), (3600, "hour")):
+        if seconds >= 2 * size_s:
+            return f"{int(seconds // size_s)} {unit}s old"
+    return "1 hour old" if seconds >= 3600 else "less than an hour old"

@@ -145,7 +145,7 @@ def parse_margin(text: str | float) -> float:
     return value
 
 
-_STUDY = typer.Argument(
+STUDY = typer.Argument(
     help="Name of a study, a unique prefix of one, or 'last' for the newest.", autocompletion=complete_study
 )
 _STORAGE = of_studies(
@@ -154,7 +154,7 @@ _STORAGE = of_studies(
     envvar="TFTUNE_STORAGE",
     callback=storage_url,
 )
-Study = Annotated[str, _STUDY]
+Study = Annotated[str, STUDY]
 Storage = Annotated[str, _STORAGE]
 Since = Annotated[
     str | None,
@@ -245,7 +245,7 @@ WORKLOAD_WORDS: Mapping[str, Any] = {
 
 
 _SHARED: Mapping[str, Any] = {
-    "study": _STUDY,
+    "study": STUDY,
     "storage": _STORAGE,
     "space": setting(
         "--space NAME|FILE",

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tuner.cli import options
-from tuner.cli.options import check_out, examples, output
+from tuner.cli.options import check_out, examples, make_out_folder, other, output
 from tuner.cli.output import console, print_skipped, progress, show, show_json
 from tuner.errors import BadInputError, unknown_name
-from tuner.paths import DEFAULT_STORAGE, FILE_URL
+from tuner.paths import DEFAULT_STORAGE, FILE_URL, write_whole
+from tuner.plain import printable
 
 if TYPE_CHECKING:
     from tuner.job.selection import Selection
@@ -35,6 +36,8 @@ REPORT_EPILOG = examples(
     "tftune report last --open",
     "tftune report resnet50 --out resnet50.html",
     "tftune report --format md",
+    "tftune report --suite --out /srv/www/tftune",
+    "tftune report --suite --format md",
 )
 IMPORT_EPILOG = examples(
     "tftune import ../other/results/tftune.db",
@@ -115,35 +118,84 @@ def show_study(
 
 
 def report(
-    study: options.Study = "last",
+    study: Annotated[str | None, options.STUDY] = None,
+    suite: Annotated[
+        bool, other("--suite", "A matrix instead of a study: models by machine types, and what is stale.")
+    ] = False,
     format_: Annotated[
         str, output("--format html|md", "A file for a browser, or Markdown for a pull request.")
     ] = "html",
     out: Annotated[
-        Path | None, output("--out FILE", "File to write (default: STUDY.html; Markdown goes to stdout).")
+        Path | None,
+        output(
+            "--out FILE|FOLDER",
+            "File to write, with --suite the folder of its pages (default: STUDY.html, tftune-suite; Markdown goes to "
+            "stdout).",
+        ),
     ] = None,
     open_: Annotated[bool, output("--open", "Show the page in the browser.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
-    """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""
+    """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it.
+
+    With --suite it is the newest study of each model on each machine type, each with a page of its own in one folder.
+    """
     from tuner.api.study import REPORT_FORMATS, load_study
 
     if format_ not in REPORT_FORMATS:
         raise unknown_name("format", format_, REPORT_FORMATS)
     if open_ and format_ != "html":
         raise BadInputError("--open needs --format html", "leave --format out")
-    check_out(out)
-    loaded = load_study(study, storage)
-    text = loaded.report(format_)
+    if suite and study is not None:
+        raise BadInputError(f"--suite with a study, {study}", "leave one of them out")
+    if not suite or format_ == "md":
+        check_out(out)
+    if suite:
+        text, path = _suite_report(format_, out, storage)
+    else:
+        loaded = load_study(study or "last", storage)
+        text, path = loaded.report(format_), Path(f"{loaded.name.replace('/', '-')}.html")
     if out is None and format_ == "md":
         sys.stdout.write(text)
         return
-    path = Path(f"{loaded.name.replace('/', '-')}.html") if out is None else out
+    path = path if out is None or (suite and format_ == "html") else out
     check_out(path)
     path.write_text(text, encoding="utf-8")
     show(str(path))
     if open_:
         _open(path)
+
+
+def _suite_report(format_: str, out: Path | None, storage: str) -> tuple[str, Path]:
+    """Return the matrix of a storage and the file that it belongs into, beside the pages of its studies."""
+    import functools
+    from datetime import UTC, datetime
+
+    from tuner.api.study import Study
+    from tuner.errors import DamagedStudyError
+    from tuner.job.matrix import read_matrix
+    from tuner.report import matrix as pages
+    from tuner.result.document import describe_study
+    from tuner.result.load import load_of
+    from tuner.study.storage import sqlite_file, storage_errors
+
+    folder = Path("tftune-suite") if out is None else out
+    matrix = read_matrix(storage)
+    if format_ == "html":
+        make_out_folder(folder)
+    results, place = {}, DEFAULT_STORAGE if sqlite_file(storage) is None else storage  # a URL may hold a password
+    with storage_errors():
+        for cell in progress([*matrix.cells.values()], "reading the studies"):
+            try:
+                shown = Study(describe_study(cell.record), storage=place, load=functools.partial(load_of, cell.record))
+                if format_ == "html":
+                    write_whole(folder / pages.page_name(shown.name), printable(shown.report()).encode())
+                results[shown.name] = shown.result
+            except DamagedStudyError as error:
+                matrix.unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(cell.record.name)
+    print_skipped(matrix.unreadable)
+    rendered = pages.html if format_ == "html" else pages.markdown
+    return rendered(matrix, results, datetime.now(UTC)), folder / f"{pages.INDEX}.html"
 
 
 def _open(path: Path) -> None:

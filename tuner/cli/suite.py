@@ -29,6 +29,7 @@ EPILOG = examples(
     "tftune suite --plan 15m",
     "tftune suite --workloads resnet50,bert-base --instances",
     "tftune suite --cluster tls://head:8786 --tls certificates",
+    "tftune suite --stale --stop-after 6h",
     "tftune suite --dry-run",
 )
 
@@ -46,6 +47,11 @@ EPILOG = examples(
         "--plan TIME",
         "Measure planned settings in this time instead of searching: it chooses shapes, modes and settings. The last "
         "study may overrun it if its first two settings are slow.",
+    ),
+    stale=measuring(
+        "--stale",
+        "Only searches that were done once and are no longer current: TensorFlow, the model, the machine or the search "
+        "space has changed (default workloads: those that the storage has).",
     ),
     modes=other("--modes MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
@@ -97,6 +103,8 @@ def suite(
     from tuner.report import studylist
 
     if cluster is not None:
+        if request.stale:
+            raise BadInputError("--stale with --cluster", "run it on each machine, without --cluster")
         if dry_run:
             raise BadInputError("--dry-run with --cluster", "leave one of them out: only nodes know their cases")
         _run_on(cluster, request, tls=tls, insecure=insecure, json_=json_)
@@ -261,6 +269,7 @@ def cases_of(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> lis
                 wall_s=known_s if ended is None else round(ended.wall_s, 1),
                 batch_sizes=case.batch_sizes,
                 planned=None if study is None else study.planned,
+                stale=planned.reasons.get(number, ()),
             )
         )
     return cases

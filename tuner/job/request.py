@@ -268,9 +268,11 @@ class SuiteRequest:
     """The options of a suite; lists are separated by commas."""
 
     workloads: str | None = None
-    """None for all, with a plan for those that it chooses."""
+    """None for all, with a plan for those that it chooses, with `stale` for those that the storage has studies of."""
     plan: str | None = None
     """The time in which settings are measured as planned, instead of searched for; it chooses all but the workloads."""
+    stale: bool = False
+    """Whether only what was measured once, and has changed since, is measured again."""
     modes: str | None = None
     """None for inference."""
     cpus: str | None = None

@@ -66,7 +66,7 @@ class Selection:
                 return "another workload"
             if since is None:
                 return None
-            began = _began(stored.created)
+            began = time_of(stored.created)
             if began is None:
                 return "its start time is unknown"
             return f"started before {since:%Y-%m-%d}" if began < since else None
@@ -74,10 +74,10 @@ class Selection:
         return reason
 
 
-def _began(created: str | None) -> datetime | None:
-    """Return when a study was begun, None where it does not say."""
+def time_of(stored: str | None) -> datetime | None:
+    """Return a time of day as a study has it, None where it does not say."""
     try:
-        began = datetime.fromisoformat(created or "")
+        began = datetime.fromisoformat(stored or "")
     except ValueError:
         return None
     return began if began.tzinfo else began.replace(tzinfo=UTC)

@@ -7,12 +7,14 @@ with a plan (`tuner.job.planned`) each study is of settings that are measured as
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import optuna
@@ -36,11 +38,12 @@ from tuner.machine.locks import machine_lock
 from tuner.machine.topology import read_topology
 from tuner.measure.budget import DEFAULT_TIME_S, Countdown, parse_duration
 from tuner.measure.objective import Objective
-from tuner.quantity import CPUS
+from tuner.paths import FILE_URL
+from tuner.quantity import CPUS, plural
 from tuner.result.study import StudyResult
 from tuner.study.attributes import Attributes
 from tuner.study.record import Record
-from tuner.study.storage import attributes_in, check_storage, open_storage, storage_errors
+from tuner.study.storage import attributes_in, check_storage, hosts_in, open_storage, storage_errors
 from tuner.study.subject import identity_of
 from tuner.workload import workload as workloads
 from tuner.workload.pyfile import INFERENCE, MODES
@@ -107,6 +110,8 @@ class Suite:
     stop_after_s: float | None
     unavailable: list[str]
     """What was asked for and is not there, such as the training of a workload that has none."""
+    reasons: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Of a suite of what is stale: what has changed since a case was measured, by its number."""
 
     @property
     def is_planned(self) -> bool:
@@ -139,6 +144,8 @@ class FinishedCase:
 def plan(request: SuiteRequest) -> Suite:
     """Understand a suite and find what is done of it; raises BadInputError, and runs nothing but the probe."""
     machine = detect()
+    if request.stale and request.plan is not None:
+        raise BadInputError("--stale with --plan", "leave one of them out: a plan measures what is missing")
     budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
@@ -195,7 +202,7 @@ def plan(request: SuiteRequest) -> Suite:
     existing, begun = dict[int, Record](), dict[int, Record]()
     for number, (record, is_complete) in matching_studies(request, [case.key for case in cases]).items():
         (existing if is_complete else begun)[number] = record
-    return Suite(
+    suite = Suite(
         request=request,
         cases=cases,
         existing=existing,
@@ -204,13 +211,15 @@ def plan(request: SuiteRequest) -> Suite:
         stop_after_s=stop_after_s,
         unavailable=[*absent, *refused],
     )
+    return _measured_part(suite) if request.stale else suite
 
 
 def workloads_of(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
     modes = _modes(request)
-    requested_names = words(ALL if request.workloads is None else request.workloads)
-    if not requested_names:
+    are_stored = request.stale and request.workloads is None
+    requested_names = _measured_words(request) if are_stored else words(request.workloads or ALL)
+    if request.workloads is not None and not words(request.workloads):
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
     named = dict.fromkeys(name for word in requested_names for name in (workloads.names() if word == ALL else [word]))
     named_workloads, absent = [], []
@@ -221,9 +230,29 @@ def workloads_of(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Worklo
                 named_workloads.append((spec, find_workload(spec)[1]))
             except NoModeError as error:
                 absent.append(error.message)
+            except (BadInputError, OSError, ValueError) as error:
+                if not are_stored:
+                    raise
+                absent.append(f"cannot use {word} here: {error}")
     if not named_workloads:
         raise BadInputError(f"nothing to run: {'; '.join(absent)}", "choose another mode or workload")
     return named_workloads, absent
+
+
+def _measured_words(request: SuiteRequest) -> list[str]:
+    """Return the words that name the workloads of the studies that a suite could have made; raises BadInputError."""
+    named = dict[str, None]()
+    storage = open_storage(request.storage, create=False)
+    for stored in [] if storage is None else attributes_in(storage)[0].values():
+        if is_of_suite(stored, request):
+            word = (*stored.spec.words, stored.subject.workload.name)[0]
+            path = os.path.join(stored.folder, word)  # noqa: PTH118  # pathlib's may raise on what others have stored
+            is_path = word not in workloads.names() and os.path.exists(path)  # noqa: PTH110
+            named[path if is_path else word] = None
+    if not named:
+        where = request.storage.removeprefix(FILE_URL)
+        raise BadInputError(f"{where} has no studies of such a suite", "run the suite without --stale first")
+    return [*named]
 
 
 def _modes(request: SuiteRequest) -> list[str]:
@@ -282,19 +311,125 @@ def matching_studies(request: SuiteRequest, keys: Sequence[CaseKey]) -> dict[int
 
 def _was_asked_for(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a study was asked for as this suite does, and has its finals; planned studies have none."""
+    is_ended = stored.finals is not None if request.plan is None else stored.planned
+    lacks_groups = request.instances and ALONE in shlex.split(stored.get("command", str) or ALONE)
+    return is_ended and is_usual(stored) and stored.seed == request.seed and not lacks_groups
+
+
+def is_usual(stored: Attributes) -> bool:
+    """Return whether a study asks what a suite does: for throughput, without limits and pins, in the same precision."""
     return (
-        (stored.finals is not None if request.plan is None else stored.planned)
-        and stored.objective is Objective.THROUGHPUT
+        stored.objective is Objective.THROUGHPUT
         and not stored.limits
         and not stored.pins
         and stored.numerics in (None, KEEP)
-        and stored.seed == request.seed
-        and not (request.instances and ALONE in shlex.split(stored.get("command", str) or ALONE))
     )
 
 
-def key_of(stored: Attributes, usual: CaseKey) -> CaseKey:
-    """Return the key of a study; what the first studies did not keep is as `usual`."""
+def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
+    """Return whether a suite with these options could have made a study, whatever workload and shape it is of."""
+    spec = stored.spec
+    plain = WorkloadSpec(words=spec.words, mode=spec.mode, device=request.device)
+    return (
+        _was_asked_for(stored, request)
+        and stored.subject.framework is registry.find(request.framework)
+        and replace(spec, framework=None).command_line == plain.command_line
+    )
+
+
+# ---- what is stale --------------------------------------------------------------------------------------------------
+
+_CHANGED = {
+    "host": "the machine changed",
+    "device": "the machine changed",
+    "fingerprint": "the model changed",
+    "space": "the search space changed",
+    "space_digest": "the search space changed",
+    "environment": "variables that change timings changed",
+}
+
+
+def changes(then: CaseKey, now: CaseKey, *, build_then: str, build_now: str) -> tuple[str, ...]:
+    """Return what has changed since a study was measured, in words; a study of which nothing has is current.
+
+    Its key was `then`, and the same case has `now` this one; each build is named in a line. Neither a mode nor a shape
+    changes: they are other cases.
+    """
+    different = [name for name in CaseKey.__struct_fields__ if getattr(then, name) != getattr(now, name)]
+    texts = (_build_change(build_then, build_now) if name == "build" else _CHANGED.get(name) for name in different)
+    return tuple(dict.fromkeys(text for text in texts if text is not None))
+
+
+def _build_change(then: str, now: str) -> str:
+    """Return the first part in which lines on two builds differ, `TensorFlow 2.20.0, now 2.21.0`."""
+    for before, after in zip(then.split(", "), now.split(", "), strict=False):
+        if before != after:
+            name, _, rest = after.partition(" ")
+            return f"{before}, now {rest if rest and before.startswith(f'{name} ') else after}"
+    return "the build changed"
+
+
+def build_line(stored: Attributes) -> str:
+    """Return the build of a study in a line."""
+    subject = stored.subject
+    return subject.framework.build_lines(subject.runtime)[0]
+
+
+def outdated(
+    request: SuiteRequest, cases: Sequence[tuple[str, CaseKey, str]], *, host: str
+) -> dict[int, tuple[str, ...]]:
+    """Return what has changed since the storage's newest study of a case, by the number of the case.
+
+    A case is given by the name of its workload, its key and its build in a line; `host` is the name of the host that
+    would measure it. A case that has a current study, or was never measured, is left out. On a host that has become
+    another machine, a case was measured if its workload was, in whatever shape.
+    """
+    storage = open_storage(request.storage, create=False) if cases else None
+    if storage is None:
+        return {}
+    hosts = hosts_in(storage)
+    stored_studies = [each for each in attributes_in(storage)[0].values() if is_of_suite(each, request)]
+    known = [(each, key_of(each, usual=cases[0][1])) for each in sorted(stored_studies, key=lambda each: each.touched)]
+
+    def is_earlier(stored: Attributes, then: CaseKey, name: str, now: CaseKey) -> bool:
+        subject = stored.subject
+        is_same = subject.workload.name == name and (then.mode, then.execution) == (now.mode, now.execution)
+        is_same &= then.batch_sizes == now.batch_sizes
+        if then.host != now.host:
+            return is_same and host in hosts.get(stored.study, ())
+        return is_same and (then.affinity, then.quota_us) == (now.affinity, now.quota_us)
+
+    reasons = {}
+    for number, (name, key, build) in enumerate(cases):
+        earlier = [each for each in known if is_earlier(*each, name, key)]
+        if earlier and all(then != key for _, then in earlier):
+            stored, then = earlier[-1]
+            reasons[number] = changes(then, key, build_then=build_line(stored), build_now=build)
+    return reasons
+
+
+def _measured_part(suite: Suite) -> Suite:
+    """Return the cases of a suite that were measured once: those that are current, and those that have changed."""
+    named = [
+        (case.workload.name, case.key, registry.for_build(build := case.build.to_dict()).build_lines(build)[0])
+        for case in suite.cases
+    ]
+    changed = outdated(suite.request, named, host=socket.gethostname())
+    reasons = {number: each for number, each in changed.items() if number not in suite.existing}
+    measured = [number for number in range(len(suite.cases)) if number in suite.existing or number in reasons]
+    n_never = len(suite.cases) - len(measured)
+    line = f"{plural(n_never, 'search was', 'searches were')} never measured: leave out --stale to run them"
+    return replace(
+        suite,
+        cases=[suite.cases[number] for number in measured],
+        existing={place: suite.existing[n] for place, n in enumerate(measured) if n in suite.existing},
+        reasons={place: reasons[n] for place, n in enumerate(measured) if n in reasons},
+        unavailable=[*suite.unavailable, *([line] if n_never else [])],
+    )
+
+
+def key_of(stored: Attributes, usual: CaseKey | None = None) -> CaseKey:
+    """Return the key of a study; what the first studies did not keep is as `usual`, or empty."""
     subject = stored.subject
     machine, workload, environment = subject.machine, subject.workload, subject.environment
     # On a GPU the inputs of a step usually come from the host.
@@ -309,8 +444,8 @@ def key_of(stored: Attributes, usual: CaseKey) -> CaseKey:
         execution=workload.execution,
         build=subject.runtime["id"],
         space=subject.space,
-        space_digest=subject.space_digest or usual.space_digest,
-        environment=usual.environment if environment is UNSET else digest(environment),
+        space_digest=subject.space_digest or (usual.space_digest if usual else ""),
+        environment=digest(environment) if environment is not UNSET else usual.environment if usual else "",
         batch_sizes=tuple(stored.batch_sizes),
     )
 

@@ -75,5 +75,5 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int = 1) -> list[str]:
     """Return a table as lines of Markdown, whose first columns are words and the others figures."""
-    head = [f"| {' | '.join(titles)} |", f"|{' --- |' * n_words}{' ---: |' * (len(titles) - n_words)}"]
-    return [*head, *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in [titles, *rows]]
+    return [lines[0], f"|{' --- |' * n_words}{' ---: |' * (len(titles) - n_words)}", *lines[1:]]

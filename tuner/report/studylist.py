@@ -99,7 +99,7 @@ def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
             shape_text(case.shape, case.batch_sizes),
             case.runtime,
             case.state,
-            case.outcome,
+            case.outcome or ", ".join(case.stale),
         )
         for case in cases
     )

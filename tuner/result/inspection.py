@@ -128,7 +128,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     """One search of a suite; `state` is known, made, failed or missing, or begun: planned, and measured in part.
 
     `batch_sizes` are there where a plan has chosen them, and `planned` is what its measurements came to. On a cluster
-    `machine` is what the case is for, and `node` the host that has run it now.
+    `machine` is what the case is for, and `node` the host that has run it now. `stale` is what has changed since the
+    case was measured, if it is measured again for that.
     """
 
     number: int
@@ -147,6 +148,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     planned: PlannedResult | None = None
     machine: str = ""
     node: str = ""
+    stale: tuple[str, ...] = ()
 
 
 class SuiteResult(Document, frozen=True, kw_only=True):

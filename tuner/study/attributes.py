@@ -286,6 +286,11 @@ class Attributes:
         return (self.noise or PRIOR_NOISE).process_sd
 
     @property
+    def touched(self) -> str:
+        """Return when it was last searched or checked, or else begun (ISO 8601; empty if it does not say)."""
+        return self.updated or self.created or ""
+
+    @property
     def is_complete(self) -> bool:
         """Return whether nothing was left to measure when it last ended."""
         return bool(self.runs) and self.runs[-1].end is EndReason.SPACE

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import sqlalchemy
+from optuna.storages._rdb import models  # the tables; a database of other ones is refused (`check_schema`)
 
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, FILE_URL, check_writable, storage_option
@@ -251,6 +254,23 @@ def attributes_in(storage: optuna.storages.BaseStorage) -> tuple[dict[str, Attri
         else:
             others.setdefault(reason, []).append(name)
     return readable, others
+
+
+def hosts_in(storage: optuna.storages.BaseStorage) -> dict[str, frozenset[str]]:
+    """Return the names of the hosts that have run the trials of each study, by its name, as far as they are stored."""
+    owners = sqlalchemy.select(models.StudyModel.study_name, models.TrialUserAttributeModel.value_json).distinct()
+    owners = owners.where(
+        models.StudyModel.study_id == models.TrialModel.study_id,
+        models.TrialModel.trial_id == models.TrialUserAttributeModel.trial_id,
+        models.TrialUserAttributeModel.key == "owner",
+    )
+    hosts = defaultdict[str, set[str]](set)
+    with engine_of(storage).connect() as rows:
+        for study, text in rows.execute(owners):
+            with contextlib.suppress(ValueError):
+                host = str(json.loads(text)).rpartition(":")[0]
+                hosts[study] |= {host} if host else set()
+    return {study: frozenset(names) for study, names in hosts.items()}
 
 
 def _tftune_studies(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
