@@ -26,6 +26,7 @@ from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
 from tuner.measure.budget import Budget
 from tuner.quantity import age_text
+from tuner.report import chart
 from tuner.report import matrix as pages
 from tuner.space.space import Space
 from tuner.study.attributes import Attributes
@@ -289,6 +290,12 @@ def test_without_a_study_that_can_be_shown_there_is_no_matrix(made: MadeStorage,
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the charts of studies, which take a second each."""
+    monkeypatch.setattr(chart, "all_of", lambda _: ())
 
 
 def test_the_pages_of_a_team(team: MadeStorage, call: Call, tmp_path: Path) -> None:

@@ -7,21 +7,25 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import optuna
 import pytest
 from msgspec import UNSET, structs, to_builtins
 from rich.console import Console
 
 from tests.command_line import tftune
+from tests.conftest import Call
 from tests.frameworks import subject
 from tests.processes import wait_until
 from tests.scripted import noisy, run
@@ -50,6 +54,7 @@ from tuner.study.plan import Plan
 from tuner.study.record import SCHEMA
 from tuner.study.storage import open_storage
 from tuner.study.subject import workload_facts
+from tuner.workload.workload import load
 
 TWO_SOCKETS = Topology(
     cpus=frozenset(range(16)),
@@ -233,7 +238,6 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, spac
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
     case = plan.cases[1]
-    import optuna
 
     study = optuna.create_study(study_name="known", storage=storage)
     subject_here = structs.replace(
@@ -259,6 +263,143 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, spac
     for other in ({"cpu_quota": 0.5}, {"caches": [{"name": "L2", "size_bytes": 3 << 20, "n_instances": 1}]}):
         study.set_user_attr("described", described | {"machine": described["machine"] | other})
         assert planned(workloads="lenet5,mlp").missing == [0, 1]
+
+
+# ---- what is stale --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(planned: Any, tmp_path: Path, space: Space) -> Callable[..., dict[str, Any]]:
+    """Store a study of a workload as it is here but for some facts; return what it is of."""
+
+    def add(workload: str = "mlp", *, updated: str = "2026-11-01", host: str | None = None, **facts: Any) -> Any:
+        [case] = planned(workloads=workload).cases
+        storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+        assert storage is not None
+        study = optuna.create_study(study_name=f"{workload}-{updated}", storage=storage)
+        subject_here = structs.replace(
+            subject(space), machine=detect(), workload=workload_facts(case.workload), runtime=case.build.to_dict()
+        )
+        described = to_builtins(structs.replace(subject_here, space_digest=UNSET, environment=UNSET)) | facts
+        attributes = {"schema": SCHEMA, "described": described, "seed": 0, "created": "2026", "updated": updated}
+        for key, value in (attributes | {"finals": {"contenders": [], "rounds": []}}).items():
+            study.set_user_attr(key, value)
+        if host is not None:
+            study.ask().set_user_attr("owner", f"{host}:12")
+        return described
+
+    return add
+
+
+def test_what_is_current_or_was_never_measured_is_not_stale(planned: Any, measured: Any) -> None:
+    measured("mlp")
+    plan = planned(workloads="lenet5,mlp", stale=True)
+    assert ([case.title for case in plan.cases], plan.missing, plan.reasons) == (["mlp inference"], [], {})
+    assert plan.unavailable == ["1 search was never measured: leave out --stale to run them"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reasons"),
+    [
+        ({"space": "quick"}, ("the search space changed",)),
+        ({"space_digest": "older"}, ("the search space changed",)),
+        ({"environment": {"MALLOC_ARENA_MAX": "1"}}, ("variables that change timings changed",)),
+        ({"workload": {"fingerprint": "older"}}, ("the model changed",)),
+        ({"runtime": {"id": "older", "tensorflow": "2.20.0"}}, ("TensorFlow 2.20.0, now 2.21.0",)),
+        ({"runtime": {"id": "older"}, "space": "quick"}, ("the build changed", "the search space changed")),
+        ({"workload": {"mode": "training", "fingerprint": "older"}}, None),
+        ({"workload": {"name": "other", "fingerprint": "older"}}, None),
+        ({"workload": {"execution": "xla"}}, None),
+        ({"machine": {"cpu_quota": 0.5}}, None),
+        ({"machine": {"cpu_model": "another"}}, None),
+    ],
+)
+def test_what_has_changed_is_measured_again_for_that_reason(
+    planned: Any, measured: Any, tmp_path: Path, facts: dict[str, Any], reasons: tuple[str, ...] | None
+) -> None:
+    measured("lenet5")  # of which nothing has changed
+    described = measured("mlp")
+    for key, value in facts.items():
+        is_part = isinstance(value, dict) and key != "environment"
+        described[key] = described[key] | value if is_part else value
+    _described(tmp_path, "mlp-2026-11-01", described)
+    plan = planned(workloads="lenet5,mlp", stale=True)
+    if reasons is None:
+        assert ([case.title for case in plan.cases], plan.missing) == (["lenet5 inference"], [])
+        return
+    assert [case.title for case in plan.cases] == ["lenet5 inference", "mlp inference"]
+    assert (plan.missing, plan.reasons) == ([1], {1: reasons})
+    assert planned(workloads="lenet5,mlp", seed=1, stale=True).cases == []
+
+
+def _described(folder: Path, study: str, described: dict[str, Any]) -> None:
+    storage = open_storage(f"sqlite:///{folder}/s.db", create=False)
+    assert storage is not None
+    optuna.load_study(study_name=study, storage=storage).set_user_attr("described", described)
+
+
+def test_a_host_that_has_become_another_machine_measures_again(planned: Any, measured: Any) -> None:
+    described = measured("lenet5")
+    other = described["machine"] | {"cpu_model": "another", "affinity": "0-63", "online_cpus": 64}
+    measured("mlp", machine=other, host=socket.gethostname())
+    measured("ncf", machine=other, host="elsewhere")
+    plan = planned(workloads="lenet5,mlp,ncf", stale=True)
+    assert {plan.cases[number].title: why for number, why in plan.reasons.items()} == {
+        "mlp inference": ("the machine changed",)
+    }
+
+
+def test_the_newest_study_says_what_has_changed_and_a_current_one_that_nothing_has(planned: Any, measured: Any) -> None:
+    runtime = measured("lenet5")["runtime"]
+    for updated, version in (("2026-11-03", "2.19.0"), ("2026-11-04", "2.20.0"), ("2026-11-02", "2.18.0")):
+        measured("mlp", updated=updated, runtime=runtime | {"id": version, "tensorflow": version})
+    assert planned(workloads="mlp", stale=True).reasons == {0: ("TensorFlow 2.20.0, now 2.21.0",)}
+    measured("mlp", updated="2026-11-01")
+    assert planned(workloads="mlp", stale=True).reasons == {}
+
+
+def test_without_names_the_workloads_are_those_of_the_storage(planned: Any, measured: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInputError, match=r"s\.db has no studies of such a suite; run the suite without --stale first"
+    ):
+        planned(stale=True)
+    runtime = measured("lenet5")["runtime"]
+    measured("mlp", runtime=runtime | {"id": "older"})
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=False)
+    assert storage is not None
+    (tmp_path / "mine.py").write_text(Path(load("ncf").path).read_text())
+    measured(str(tmp_path / "mine.py"), updated="mine", runtime=runtime | {"id": "older"})
+    study = optuna.load_study(study_name=f"{tmp_path}/mine.py-mine", storage=storage)
+    study.set_user_attr("asked", {"words": ["./mine.py"], "folder": str(tmp_path)})
+    measured("bert-tiny", updated="gone")
+    study = optuna.load_study(study_name="bert-tiny-gone", storage=storage)
+    study.set_user_attr("asked", {"words": ["./gone.py"], "folder": "/none"})
+    measured("resnet50", updated="params")
+    study = optuna.load_study(study_name="resnet50-params", storage=storage)
+    study.set_user_attr("asked", {"words": ["resnet50"], "params": ["size=64"], "folder": "."})
+    plan = planned(stale=True)
+    assert sorted(case.title for case in plan.cases) == ["lenet5 inference", "mine inference", "mlp inference"]
+    assert {plan.cases[number].workload.name for number in plan.missing} == {"mine", "mlp"}
+    [line] = plan.unavailable
+    assert line.startswith("cannot use ./gone.py here: no workload file ./gone.py")
+
+
+def test_a_dry_run_shows_why_and_a_stale_suite_runs_it(
+    planned: Any, measured: Any, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert planned(workloads="lenet5").missing == [0]
+    measured("mlp", space="quick")
+    words = ["suite", "--stale", "--storage", f"{tmp_path}/s.db"]
+    code, out, _ = call(*words, "--dry-run")
+    assert code == 0
+    assert re.search(r"mlp +inference .* missing +the search space changed", out)
+    [row] = json.loads(call(*words, "--dry-run", "--json")[1])["cases"]
+    assert (row["state"], row["stale"]) == ("missing", ["the search space changed"])
+    _scripted(monkeypatch, "import sys; sys.exit('tftune: too bad')")
+    code, out, _ = call(*words)
+    assert (code, "0 made now, 1 failed" in out) == (1, True)
+    for wrong, said in ((["--plan", "15m"], "--stale with --plan"), (["--cluster", "local"], "--stale with --cluster")):
+        assert call(*words, *wrong)[2].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +539,6 @@ def test_what_was_planned_and_measured_is_known(plan_of_two: Any, planned: Any, 
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
     case = plan_of_two().cases[1]
-    import optuna
 
     study = optuna.create_study(study_name="known", storage=storage)
     subject_here = structs.replace(

@@ -375,7 +375,7 @@ def build_line(stored: Attributes) -> str:
     return subject.framework.build_lines(subject.runtime)[0]
 
 
-def outdated(
+def stale_cases(
     request: SuiteRequest, cases: Sequence[tuple[str, CaseKey, str]], *, host: str
 ) -> dict[int, tuple[str, ...]]:
     """Return what has changed since the storage's newest study of a case, by the number of the case.
@@ -414,7 +414,7 @@ def _measured_part(suite: Suite) -> Suite:
         (case.workload.name, case.key, registry.for_build(build := case.build.to_dict()).build_lines(build)[0])
         for case in suite.cases
     ]
-    changed = outdated(suite.request, named, host=socket.gethostname())
+    changed = stale_cases(suite.request, named, host=socket.gethostname())
     reasons = {number: each for number, each in changed.items() if number not in suite.existing}
     measured = [number for number in range(len(suite.cases)) if number in suite.existing or number in reasons]
     n_never = len(suite.cases) - len(measured)
