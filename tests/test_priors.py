@@ -262,7 +262,7 @@ def test_what_cannot_be_predicted_is_refused_before_anything_runs(
 def test_suites_and_comparisons_of_frameworks_do_not_ask_it() -> None:
     """What rules are learned from is not to depend on what is predicted, and of other frameworks nothing can be."""
     spec = WorkloadSpec.of_name("lenet5")
-    case: Any = SimpleNamespace(spec=spec, python="python")
+    case: Any = SimpleNamespace(spec=spec, python="python", batch_sizes=())
     variant = SimpleNamespace(spec=lambda each: each, pins=("tf32=on",), python="python")
     comparison: Any = SimpleNamespace(request=FrameworksRequest(workload=spec, margin=0.03, new=True), batch_size=8)
     of_suite = suite.search_request(case, SuiteRequest(seed=3, time_budget="1m"))

@@ -5,13 +5,18 @@ What is stored in another way has it in the metadata of its field.
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from unicodedata import category
 
 from msgspec import Struct, to_builtins
+
+from tuner.errors import BadInputError
 
 SPARSE = {"sparse": True}
 """Of a field that is left out where its value is as by default."""
@@ -51,6 +56,25 @@ def _fields(value: Any) -> dict[str, Any]:
             n = each.metadata.get("digits")
             data[each.name] = to_plain(own if own is None or n is None else round(own, n))
     return data
+
+
+def read_toml(path: Path, *, instead: str) -> dict[str, Any]:
+    """Return what a TOML file holds; raises BadInputError with its path and line, or what to do `instead`."""
+    if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
+        what = "is a folder" if os.path.isdir(path) else "is no file"  # noqa: PTH112
+        raise BadInputError(f"{path} {what}", instead)
+    try:
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path} is not UTF-8 text: {error.reason}", "save it as UTF-8") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}", instead) from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is one, and a number of 5,000 digits another
+        end = f"at line {len(text.splitlines())}, the end of the file"
+        raise BadInputError(
+            f"{path}: {str(error).replace('at end of document', end)}", "fix the TOML syntax there"
+        ) from None
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,7 @@ from tuner.cli.options import complete_device, complete_framework, examples, mea
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, FindingError
-from tuner.job.request import SuiteRequest
+from tuner.job.request import SuiteFile, SuiteRequest
 
 if TYPE_CHECKING:
     from tuner.job.suite import FinishedCase, Suite
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "tftune suite --time-budget 2m",
     "tftune suite --workloads resnet50,mlp --modes inference,training",
+    "tftune suite team.toml",
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
     "tftune suite --plan 15m",
     "tftune suite --workloads resnet50,bert-base --instances",
@@ -34,6 +35,19 @@ EPILOG = examples(
 )
 
 
+def _read(text: str) -> SuiteFile:
+    from tuner.job.suitefile import read
+
+    return read(text)
+
+
+def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | None:
+    """Let options that are not typed be as in the suite file."""
+    if file is not None:
+        context.default_map = dict(file.options)
+    return file
+
+
 @takes(
     SuiteRequest,
     "space storage trial_timeout",
@@ -41,7 +55,7 @@ EPILOG = examples(
     workloads=other(
         "--workloads NAME[,NAME…]",
         "Names of shipped workloads, or paths of your own; 'all' means all shipped ones (default: all; with --plan: "
-        "twelve varied ones).",
+        "twelve varied ones). With FILE: some of its workloads.",
     ),
     plan=measuring(
         "--plan TIME",
@@ -81,6 +95,17 @@ EPILOG = examples(
 )
 def suite(
     request: SuiteRequest,
+    file: Annotated[
+        SuiteFile | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A suite file: TOML with options of the suite, and with workloads that have options of their own.",
+            parser=_read,
+            callback=_defaults,
+            is_eager=True,
+            show_default=False,
+        ),
+    ] = None,
     cluster: Annotated[
         str | None,
         other(
@@ -95,13 +120,16 @@ def suite(
 ) -> None:
     """Run one search for each combination of workload, mode, machine shape and framework build.
 
-    Searches that the storage already has are skipped, so the same command continues an interrupted suite. `tftune
+    Searches that the storage already has are skipped, so the same command continues an interrupted suite. Options that
+    are typed win over those of FILE (docs/cluster.md), whose keys are options without hyphens. `tftune
     rules` learns from the results. With --plan nothing is searched for: designed settings of many workloads are
     measured alike, as open surfaces (`tftune export --what slices`).
     """
     from tuner.job import suite as suites
     from tuner.report import studylist
 
+    if file is not None:
+        request = replace(request, file=file.path, file_workloads=file.workloads)
     if cluster is not None:
         if request.stale:
             raise BadInputError("--stale with --cluster", "run it on each machine, without --cluster")

@@ -152,7 +152,7 @@ class Fleet:
         named, absent = workloads_of(request)
         self.absent = dict.fromkeys(absent)
         self.fingerprints = self.fingerprints or {
-            (spec.words[0], spec.mode): workload.fingerprint for spec, workload in named
+            (each.word, each.spec.mode): each.workload.fingerprint for each in named
         }
 
     @storage_errors()

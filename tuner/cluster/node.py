@@ -138,7 +138,7 @@ def _offered(case: Case, question: AskOffer) -> OfferedCase:
     return OfferedCase(
         id=digest([msgspec.to_builtins(case.key), question.suite, search], length=16),  # on whatever node
         key=case.key,
-        word=case.spec.words[0],
+        word=case.word,
         workload=case.workload.name,
         shape=str(case.shape),
         quota=case.shape.quota,

@@ -128,7 +128,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
             request.space or device.space, framework, machine, catalogue=catalogue, default_batch=workload.batch_size
         ),
         pins=pins,
-        batch_sizes=_batch_sizes(request.batch_size),
+        batch_sizes=parse_batch_sizes(request.batch_size),
         python=interpreter(named_python),
         is_python_known=named_python is not None or workload.command is None,
         storage_url=_storage(request.storage) if stores else request.storage,
@@ -331,7 +331,8 @@ def _pins(texts: Sequence[str], catalogue: Catalogue, machine: Machine) -> dict[
     return pins
 
 
-def _batch_sizes(text: str | None) -> list[int] | None:
+def parse_batch_sizes(text: str | None) -> list[int] | None:
+    """Return the sizes of `--batch-size`, None if it was not given; raises BadInputError."""
     if text is None:
         return None
     if ".." in text:

@@ -78,13 +78,16 @@ def completed(request: SuiteRequest, framework: Framework, device: Device) -> Su
     given = [option for option, value in typed.items() if value is not None]
     if device.kind != devices.DEFAULT:
         given.append(f"--device {device.name}")
+    own = {"modes": [each.modes for each in request.file_workloads.values()]}
+    own["batch-size"] = [each.batch_size for each in request.file_workloads.values()]
+    given += [f"{key} in {request.file}" for key, values in own.items() if any(value is not None for value in values)]
     if given:
         hint = "leave one or the other out: a plan chooses these, and is of the CPU"
         raise BadInputError(f"--plan with {', '.join(given)}", hint)
     if parse_duration(str(request.plan), option="--plan") < _SHORTEST_S:
         raise BadInputError(f"--plan {request.plan} is too short", "expected at least 1m, e.g. 15m")
     threads = "threads" if "threads" in spacefile.names(framework.spaces) else device.space
-    named = ",".join(WORKLOADS) if request.workloads is None else request.workloads
+    named = ",".join(WORKLOADS) if request.workloads is None and request.file is None else request.workloads
     return replace(request, workloads=named, modes=",".join(MODES), space=threads)
 
 

@@ -6,8 +6,9 @@ What they mean is in `tuner.job.parsed`. Loading this costs nothing, as the comm
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from tuner.frameworks.registry import DEFAULT
 from tuner.paths import DEFAULT_STORAGE
@@ -264,17 +265,45 @@ class FrameworksRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteWorkload:
+    """A workload of a suite with options of its own; the suite chooses its framework and device."""
+
+    spec: WorkloadSpec
+    modes: str | None = None
+    """None for inference."""
+    batch_size: str | None = None
+    """None for those of the search space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteFile:
+    """A suite file as it was read: what it gives the options of a suite, and its workloads by name."""
+
+    path: str
+    options: Mapping[str, Any]
+    """By the fields of `SuiteRequest`."""
+    workloads: Mapping[str, SuiteWorkload]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRequest:
     """The options of a suite; lists are separated by commas."""
 
+    file: str | None = None
+    """The path of the suite file, None without one."""
+    file_workloads: Mapping[str, SuiteWorkload] = field(default_factory=dict)
+    """The workloads of the suite file by name, with paths as they are from the folder of the driver."""
     workloads: str | None = None
-    """None for all, with a plan for those that it chooses, with `stale` for those that the storage has studies of."""
+    """None for all, with a plan for those that it chooses, with `stale` for those that the storage has studies of.
+
+    With a suite file these are names of its workloads, and None is for all of them.
+    """
     plan: str | None = None
     """The time in which settings are measured as planned, instead of searched for; it chooses all but the workloads."""
     stale: bool = False
     """Whether only what was measured once, and has changed since, is measured again."""
     modes: str | None = None
-    """None for inference."""
+    """None for those of each workload."""
     cpus: str | None = None
     cpu_quotas: str | None = None
     framework: str = DEFAULT
@@ -303,4 +332,5 @@ class SuiteRequest:
             "--seed": self.seed or None,
             "--trial-timeout": None if self.trial_timeout == TRIAL_TIMEOUT else self.trial_timeout,
         }
-        return f"tftune suite {WorkloadSpec().with_options(options)}"
+        words = () if self.file is None else (self.file,)
+        return f"tftune suite {WorkloadSpec(words=words).with_options(options)}"

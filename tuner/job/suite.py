@@ -12,7 +12,7 @@ import shlex
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +28,16 @@ from tuner.identity import digest
 from tuner.job import planned
 from tuner.job.job import prepare, timing_variables, trial_environment
 from tuner.job.nested import INTERRUPTED, EndedSearch, run_nested
-from tuner.job.parsed import find_device, find_workload, interpreter, parse_request, space_file, words
-from tuner.job.request import ALONE, KEEP, CheckRequest, SearchRequest, SuiteRequest
+from tuner.job.parsed import (
+    find_device,
+    find_workload,
+    interpreter,
+    parse_batch_sizes,
+    parse_request,
+    space_file,
+    words,
+)
+from tuner.job.request import ALONE, KEEP, CheckRequest, SearchRequest, SuiteRequest, SuiteWorkload
 from tuner.job.servers import parallel_starts
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
@@ -78,9 +86,28 @@ class CaseKey(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedWorkload:
+    """A workload of a suite in one mode."""
+
+    word: str
+    """As the request names it."""
+    spec: WorkloadSpec
+    workload: Workload
+    batch_sizes: tuple[int, ...] = ()
+    """Those that were asked for; none: the search space's."""
+
+    @property
+    def measured(self) -> tuple[object, ...]:
+        """Return what two of the same measurement have in common."""
+        return self.workload.fingerprint, self.workload.mode, self.workload.execution, self.batch_sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One search of a suite."""
 
+    word: str
+    """The workload as the request names it."""
     spec: WorkloadSpec
     workload: Workload
     shape: CpuShape
@@ -156,10 +183,11 @@ def plan(request: SuiteRequest) -> Suite:
         request = planned.completed(request, framework, device)
     space = space_file(request.space or device.space, framework, machine)
     check_storage(request.storage)
-    named, absent = workloads_of(request)
+    all_named, absent = workloads_of(request)
     if request.plan is None:
         shapes, refused = _shapes(request, machine), list[str]()
-        parts = [planned.Part(mode=mode, shape=shape) for mode in _modes(request) for shape in shapes]
+        modes = dict.fromkeys(mode for each in chosen_workloads(request).values() for mode in _modes(request, each))
+        parts = [planned.Part(mode=mode, shape=shape) for mode in modes for shape in shapes]
     else:
         parts, refused = planned.parts(machine)
     env, _ = trial_environment(framework, devices.find(devices.DEFAULT))  # builds are looked at on the CPU
@@ -187,17 +215,18 @@ def plan(request: SuiteRequest) -> Suite:
     # The first loop varies slowest, so that a suite that ends early has run every workload at least once.
     cases = [
         Case(
-            spec=spec,
-            workload=workload,
+            word=each.word,
+            spec=each.spec,
+            workload=each.workload,
             shape=part.shape,
             python=python,
             build=build,
-            batch_sizes=(sizes := part.batch_sizes(workload.batch_size)),
-            key=key(workload, part, build, sizes),
+            batch_sizes=(sizes := part.batch_sizes(each.workload.batch_size) or each.batch_sizes),
+            key=key(each.workload, part, build, sizes),
         )
         for part in parts
         for python, build in builds.items()
-        for spec, workload in [each for each in named if each[1].mode == part.mode][: part.most]
+        for each in [named for named in all_named if named.workload.mode == part.mode][: part.most]
     ]
     existing, begun = dict[int, Record](), dict[int, Record]()
     for number, (record, is_complete) in matching_studies(request, [case.key for case in cases]).items():
@@ -214,29 +243,55 @@ def plan(request: SuiteRequest) -> Suite:
     return _measured_part(suite) if request.stale else suite
 
 
-def workloads_of(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
+def workloads_of(request: SuiteRequest) -> tuple[list[NamedWorkload], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
-    modes = _modes(request)
-    are_stored = request.stale and request.workloads is None
-    requested_names = _measured_words(request) if are_stored else words(request.workloads or ALL)
-    if request.workloads is not None and not words(request.workloads):
-        raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
-    named = dict.fromkeys(name for word in requested_names for name in (workloads.names() if word == ALL else [word]))
-    named_workloads, absent = [], []
-    for word in named:
-        for mode in modes:
-            spec = WorkloadSpec(words=(word,), mode=mode, framework=request.framework, device=request.device)
-            try:
-                named_workloads.append((spec, find_workload(spec)[1]))
-            except NoModeError as error:
-                absent.append(error.message)
-            except (BadInputError, OSError, ValueError) as error:
-                if not are_stored:
-                    raise
+    named_workloads, absent = dict[tuple[object, ...], NamedWorkload](), list[str]()
+    for word, chosen in chosen_workloads(request).items():
+        try:
+            sizes = tuple(sorted({*(parse_batch_sizes(chosen.batch_size) or ())}))
+            for mode in _modes(request, chosen):
+                spec = replace(chosen.spec, mode=mode, framework=request.framework, device=request.device)
+                try:
+                    workload = find_workload(spec)[1]
+                except NoModeError as error:
+                    absent.append(error.message)
+                    continue
+                named = NamedWorkload(word=word, spec=spec, workload=workload, batch_sizes=sizes)
+                other = named_workloads.setdefault(named.measured, named)
+                if other is not named:
+                    raise BadInputError(f"{word} and {other.word} are the same measurement", "remove one of them")
+        except (BadInputError, OSError, ValueError) as error:
+            if _are_stored(request):
                 absent.append(f"cannot use {word} here: {error}")
+            elif request.file is None or not isinstance(error, BadInputError):
+                raise
+            else:
+                raise BadInputError(f"{request.file}: workloads.{word}: {error.message}", error.hint) from error
     if not named_workloads:
         raise BadInputError(f"nothing to run: {'; '.join(absent)}", "choose another mode or workload")
-    return named_workloads, absent
+    return [*named_workloads.values()], absent
+
+
+def chosen_workloads(request: SuiteRequest) -> Mapping[str, SuiteWorkload]:
+    """Return the workloads of a suite by their names in the request: those of the suite file, or what it names."""
+    requested_names = words(ALL if request.workloads is None else request.workloads)
+    if _are_stored(request):
+        requested_names = _measured_words(request)
+    if not requested_names:
+        raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
+    known_names = list(request.file_workloads or workloads.names())
+    named = dict.fromkeys(name for word in requested_names for name in (known_names if word == ALL else [word]))
+    if not request.file_workloads:
+        return {word: SuiteWorkload(spec=WorkloadSpec(words=(word,))) for word in named}
+    for name in named:
+        if name not in request.file_workloads:
+            raise unknown_name(f"workload of {request.file}", name, request.file_workloads)
+    return {name: request.file_workloads[name] for name in named}
+
+
+def _are_stored(request: SuiteRequest) -> bool:
+    """Return whether the workloads are those that the storage has studies of."""
+    return request.stale and request.workloads is None and not request.file_workloads
 
 
 def _measured_words(request: SuiteRequest) -> list[str]:
@@ -255,8 +310,10 @@ def _measured_words(request: SuiteRequest) -> list[str]:
     return [*named]
 
 
-def _modes(request: SuiteRequest) -> list[str]:
-    modes = words(INFERENCE if request.modes is None else request.modes)
+def _modes(request: SuiteRequest, chosen: SuiteWorkload) -> list[str]:
+    """Return the modes of a workload: those of `--modes`, else its own."""
+    text = request.modes if request.modes is not None else chosen.modes
+    modes = words(INFERENCE if text is None else text)
     if not modes:
         raise BadInputError("--modes is empty", f"give one or both of: {','.join(MODES)}")
     for mode in modes:
@@ -328,12 +385,12 @@ def is_usual(stored: Attributes) -> bool:
 
 def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a suite with these options could have made a study, whatever workload and shape it is of."""
-    spec = stored.spec
-    plain = WorkloadSpec(words=spec.words, mode=spec.mode, device=request.device)
+    spec = replace(stored.spec, framework=None)
+    chosen = [each.spec for each in request.file_workloads.values()] or [WorkloadSpec(words=spec.words)]
     return (
         _was_asked_for(stored, request)
         and stored.subject.framework is registry.find(request.framework)
-        and replace(spec, framework=None).command_line == plain.command_line
+        and any(replace(each, mode=spec.mode, device=request.device) == spec for each in chosen)
     )
 
 
@@ -446,7 +503,7 @@ def key_of(stored: Attributes, usual: CaseKey | None = None) -> CaseKey:
         space=subject.space,
         space_digest=subject.space_digest or (usual.space_digest if usual else ""),
         environment=digest(environment) if environment is not UNSET else usual.environment if usual else "",
-        batch_sizes=tuple(stored.batch_sizes),
+        batch_sizes=tuple(sorted(stored.batch_sizes)),
     )
 
 
@@ -556,6 +613,7 @@ def search_request(case: Case, request: SuiteRequest, budget_s: float | None = N
         storage=request.storage,
         trial_timeout=request.trial_timeout,
         space=request.space,
+        batch_size=",".join(map(str, case.batch_sizes)) or None,
         # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
         objective=None if request.instances else Objective.THROUGHPUT.value,
         instances=request.instances,
@@ -564,7 +622,5 @@ def search_request(case: Case, request: SuiteRequest, budget_s: float | None = N
     )
     if request.plan is None:
         return search
-    sizes = ",".join(map(str, case.batch_sizes))
     budget = None if budget_s is None else f"{budget_s:.0f}s"
-    command = request.planned_command(case.spec.words[0])
-    return replace(search, planned=command, instances=True, batch_size=sizes, time_budget=budget)
+    return replace(search, planned=request.planned_command(case.word), instances=True, time_budget=budget)

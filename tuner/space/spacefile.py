@@ -14,7 +14,6 @@ require = "inter_op * intra_op <= 2 * logical_cpus"     of symbols, knobs, and d
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from tuner.errors import BadInputError, unknown_name
 from tuner.identity import digest
 from tuner.machine.host import Machine
+from tuner.plain import read_toml
 from tuner.space.catalogue import Catalogue
 from tuner.space.expression import Expression
 from tuner.space.knob import Knob
@@ -61,18 +61,7 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
             raise unknown_name(f"{catalogue.framework} search space", name, names(folder))
         space_names = ", ".join(names(folder))
         raise BadInputError(f"no search space file {name}", f"give the path of a TOML file, or one of: {space_names}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"{path} is not UTF-8 text: {error.reason}", "save it as UTF-8") from None
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror}", "give --space another file") from None
-    except tomllib.TOMLDecodeError as error:
-        end = f"at line {len(text.splitlines())}, the end of the file"
-        raise BadInputError(
-            f"{path}: {str(error).replace('at end of document', end)}", "fix the TOML syntax there"
-        ) from None
+    data = read_toml(path, instead="give --space another file")
     try:
         return _resolve(path.stem, data, machine, symbols(machine, default_batch), catalogue)
     except BadInputError as error:
