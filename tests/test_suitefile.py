@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -17,9 +20,13 @@ from msgspec import structs, to_builtins
 from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import subject
+from tests.scripted import noisy, run
+from tuner.cluster import copies
 from tuner.cluster import node as nodes
-from tuner.cluster.wire import AskOffer, Offer, Unit, UnitEnd
-from tuner.errors import BadInputError
+from tuner.cluster.engine import Answer
+from tuner.cluster.fleet import Fleet
+from tuner.cluster.wire import AskOffer, Model, Offer, Piece, Unit, UnitEnd
+from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import nested, suite
@@ -27,6 +34,7 @@ from tuner.job.parsed import parse_request
 from tuner.job.request import SuiteRequest
 from tuner.job.suitefile import read
 from tuner.machine.host import detect
+from tuner.measure.budget import Budget
 from tuner.paths import code_version
 from tuner.space.space import Space
 from tuner.study.record import SCHEMA
@@ -342,6 +350,206 @@ def test_a_node_gets_the_options_and_makes_the_same_cases(
 def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let each search be a Python program instead."""
     monkeypatch.setattr(nested, "_command", lambda: [sys.executable, "-c", code])
+
+
+# ---- copies of models -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let what `nodes.answer` does be on a machine that has neither the driver's folder nor its models."""
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(copies, "_PIECE_BYTES", 1000)
+    return tmp_path / "cache/models"
+
+
+class Nodes:
+    """An engine with one node that is another folder of this machine."""
+
+    def __init__(self, hidden: Path) -> None:
+        self.hidden = hidden
+        self.asked: Counter[str] = Counter()
+        self._answers: list[Answer] = []
+
+    def addresses(self) -> list[str]:
+        return ["made://a"]
+
+    def ask(self, address: str, name: str, question: bytes, *, measures: bool) -> None:
+        del measures
+        self.asked[name] += 1
+        gone = self.hidden.with_name("gone")
+        self.hidden.rename(gone)
+        try:
+            data, failure = (nodes.ask if name == "copy" else nodes.answer)(question), ""
+        except TunerError as error:
+            data, failure = None, str(error)
+        gone.rename(self.hidden)
+        self._answers.append(Answer(address=address, name=name, data=data, failure=failure))
+
+    def answers(self, timeout_s: float) -> list[Answer]:
+        del timeout_s
+        came, self._answers = self._answers, []
+        return came
+
+    def drop(self, address: str) -> None:
+        """It does not fail."""
+
+
+def test_a_model_is_copied_and_its_case_is_the_same(
+    team: Path, planned: Any, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (team.parent / "models/3/variables").mkdir()
+    (team.parent / "models/3/variables/data").write_bytes(bytes(range(256)) * 10)
+    (team.parent / "models/3/empty").write_bytes(b"")
+    team.write_text(f"{TEAM}[workloads.again]\nworkload = 'models/3'\n")  # it is copied once
+    key = planned(team).cases[0].key
+    code = "import pickle, sys; sys.exit(f'tftune: {pickle.load(sys.stdin.buffer).workload.words[0]}')"
+    _scripted(monkeypatch, code)
+    events = MagicMock()
+    engine = Nodes(team.parent / "models")
+    fleet = Fleet(
+        request=asked(team, storage=f"sqlite:///{tmp_path}/s.db"), engine=engine, events=events, first_node_s=0.0
+    )
+    fleet.run()
+    assert engine.asked["copy"] == 6  # the protocol, three pieces of the data, the empty file, and the end
+    assert engine.asked["offer"] == 2
+    [notice] = [call.args[0] for call in events.notice.call_args_list]
+    assert re.fullmatch(r".* does not have .*team/models/3: copying it \(0\.0 MiB\)", notice)
+    [copy] = elsewhere.iterdir()
+    assert (copy / "3/variables/data").read_bytes() == bytes(range(256)) * 10
+    first, *others = fleet.cases()
+    assert (first.workload, first.state, first.outcome) == ("ranker", "failed", str(copy / "3"))
+    assert [each.workload for each in others] == ["lenet5", "again", "lenet5"]
+    assert key in [call.args[1].key for call in events.started.call_args_list]
+    events.skipped.assert_not_called()
+
+
+def test_a_study_of_a_copy_has_the_path_that_was_asked_for(
+    team: Path, planned: Any, elsewhere: Path, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = planned(team, workloads="ranker")
+    [source] = copies.sources(suite.workloads_of(here.request)[0]).values()
+    for piece in source.pieces():
+        copies.keep(piece)
+    shutil.rmtree(team.parent / "models")
+    copy = elsewhere / source.model.digest / "3"
+    file, _ = nodes.files_of("one")
+    run(space, noisy(), folder=tmp_path, budget=Budget(trials=3))[0].put(
+        "command", f"tftune search {copy} --signature serve"
+    )
+    [made] = tmp_path.glob("*.db")
+    file.parent.mkdir(parents=True)
+    shutil.copy(made, file)
+    _scripted(monkeypatch, "import sys; sys.exit('tftune: it was tried')")
+    unit = Unit(
+        id="one", key=here.cases[0].key, request=here.request, folder=str(team.parent), models={"ranker": source.model}
+    )
+    end = msgspec.json.decode(nodes.answer(msgspec.json.encode(unit)), type=UnitEnd)
+    assert end.failure == "it was tried"
+    with nodes.unpacked(end.studies) as (records, _):
+        [record] = records
+        assert record.get("command") == f"tftune search {team.parent}/models/3 --signature serve"
+        stored = record.attributes()
+        assert (stored.spec.words, stored.spec.name) == ([f"{team.parent}/models/3"], "ranker")
+        assert stored.folder == team.parent
+    (copy / "saved_model.pb").write_bytes(b"of another model")
+    with pytest.raises(TunerError, match="the copied model of ranker is not here any more"):
+        nodes.answer(msgspec.json.encode(structs.replace(unit, id="two")))
+    copies.keep(Piece(model=source.model, path="3/saved_model.pb", data=b"\x08\x01\x12\x00"))
+    copies.keep(Piece(model=source.model))
+    assert (copy / "saved_model.pb").read_bytes() == b"\x08\x01\x12\x00"
+
+
+@pytest.mark.parametrize("plan", [None, "10m"])
+def test_models_that_are_named_by_a_path_are_copied_too(
+    team: Path, planned: Any, elsewhere: Path, tmp_path: Path, plan: str | None
+) -> None:
+    """The name of a model may be another than that of its files, which is in the fingerprint."""
+    assert planned(team).missing
+    (team.parent / "models/latest").symlink_to("3")
+    word = str(team.parent / "models/latest")
+    request = SuiteRequest(workloads=f"mlp,{word}", storage=f"sqlite:///{tmp_path}/s.db", plan=plan)
+    before = [(case.word, case.title, case.key) for case in suite.plan(request).cases]
+    named = suite.workloads_of(request)[0]
+    [source] = copies.sources(named).values()
+    models = {word: source.model}
+    pieces = [*source.pieces()]
+    shutil.rmtree(team.parent / "models")
+    without, paths = copies.with_copies(request, models)
+    assert (without.workloads, paths) == ("mlp", {word: ""})
+    for piece in pieces:
+        copies.keep(piece)
+    placed, paths = copies.with_copies(request, models)
+    assert paths == {word: str(elsewhere / source.model.digest / "latest")}
+    assert [(case.word, case.title, case.key) for case in suite.plan(placed).cases] == before
+
+
+def test_code_is_never_copied(team: Path, planned: Any) -> None:
+    team.write_text(
+        "[workloads.mine]\nworkload = 'mine.py'\n[workloads.ranker]\nworkload = 'models/3'\n[workloads.mlp]\n"
+    )
+    named = suite.workloads_of(planned(team).request)[0]
+    assert [*copies.sources(named)] == ["ranker"]
+    (team.parent / "models/3/assets").mkdir()
+    (team.parent / "models/3/assets/op.so").write_bytes(b"")
+    assert [*copies.sources(named)] == []
+
+
+DIGEST = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("digest", "file", "path", "said"),
+    [
+        (DIGEST, "m", "../../x", "'..' is no name of a model's file"),
+        (DIGEST, "m", "/etc/cron.d/x", "'/' is no name of a model's file"),
+        (DIGEST, "m", "m/a\0b", "is no name of a model's file"),
+        (DIGEST, "m", "m/x.py", "m/x.py is code, which a node does not take"),
+        (DIGEST, "m", "m/op.SO", "m/op.SO is code"),
+        (DIGEST, "m", "m/libop.so.2", "m/libop.so.2 is code"),
+        (DIGEST, "..", "", "'..' is no name of a model's file"),
+        (DIGEST, "m", "", "the copied model of made is damaged"),
+        ("../" + DIGEST, "m", "m/x", "is no digest of a model"),
+        ("", "m", "m/x", "'' is no digest of a model"),
+    ],
+)
+def test_a_node_refuses_what_leads_elsewhere(elsewhere: Path, digest: str, file: str, path: str, said: str) -> None:
+    piece = Piece(model=Model(digest=digest, file=file, name="made"), path=path, data=b"x")
+    with pytest.raises(TunerError, match=re.escape(said)):
+        nodes.ask(msgspec.json.encode(piece))
+    assert not [each for each in elsewhere.rglob("*") if each.is_file()]
+
+
+def test_a_node_takes_no_more_than_the_most(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "MOST_BYTES", 1000)
+    model = Model(digest=DIGEST, file="m", name="made")
+    copies.keep(Piece(model=model, path="m/a", data=bytes(600)))
+    for piece in (
+        Piece(model=model, path="m/b", data=bytes(600)),
+        Piece(model=model, path="m/a", offset=600, data=bytes(600)),
+        Piece(model=model, path="m/a", offset=-1, data=bytes(6)),
+    ):
+        with pytest.raises(TunerError, match="made is larger than"):
+            copies.keep(piece)
+    target = elsewhere / "link"
+    (elsewhere / f".part-{DIGEST}/m/c").symlink_to(target)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        copies.keep(Piece(model=model, path="m/c", data=b"x"))
+    assert not target.exists()
+
+
+def test_a_model_that_is_too_large_is_not_copied(
+    team: Path, planned: Any, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "MOST_BYTES", 3)
+    events, engine = MagicMock(), Nodes(team.parent / "models")
+    request = asked(team, storage=f"sqlite:///{tmp_path}/s.db", workloads="ranker")
+    with pytest.raises(TunerError, match="all nodes were refused"):
+        Fleet(request=request, engine=engine, events=events, first_node_s=0.0).run()
+    [notice] = [call.args[0] for call in events.notice.call_args_list]
+    assert re.search(r"does not have .*team/models/3: it is too large to copy \(0\.0 MiB\); share its folder", notice)
+    assert not elsewhere.exists()
+    assert planned(team).missing == [0, 1, 2]
 
 
 # ---- the real thing -------------------------------------------------------------------------------------------------

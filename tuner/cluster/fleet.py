@@ -6,10 +6,12 @@ that nodes have kept.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +19,11 @@ from typing import Protocol
 import msgspec
 import sqlalchemy
 
+from tuner.cluster import copies
 from tuner.cluster.engine import Answer, Engine
 from tuner.cluster.node import packed, unpacked
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
-from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
+from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks import registry
@@ -39,7 +42,7 @@ from tuner.result.inspection import CaseResult
 from tuner.result.study import StudyResult, nodes_of
 from tuner.study.storage import check_storage, open_storage, storage_errors
 
-_OFFER, _FORGET = "offer", "forget"
+_OFFER, _FORGET, _COPY = "offer", "forget", "copy"
 _FIRST_NODE_S = 60.0
 _NO_NODE_S = 300.0
 """So long (s) the units of a type wait for a node once all of its nodes are lost."""
@@ -129,6 +132,10 @@ class Fleet:
     _suite: str = ""
     _merged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Units that are in the storage, and whose files a node may remove, by its address."""
+    _sources: dict[str, copies.Source] = field(default_factory=dict)
+    """The models that can be copied, by the words of their workloads."""
+    _pieces: dict[str, Iterator[Piece]] = field(default_factory=dict)
+    """What a node is yet to be sent of the models that it does not have, by its address."""
     _target: Target | None = None
     _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
 
@@ -150,6 +157,7 @@ class Fleet:
         self._suite = digest([socket.gethostname(), absolute(request.storage)])
         self._countdown = Countdown(total_s=stop_after_s)
         named, absent = workloads_of(request)
+        self._sources = copies.sources(named)
         self.absent = dict.fromkeys(absent)
         self.fingerprints = self.fingerprints or {
             (each.word, each.spec.mode): each.workload.fingerprint for each in named
@@ -170,9 +178,10 @@ class Fleet:
                 self._take(answer)
             self.events.turn()
             waited_s = time.monotonic() - idle_s
-            if self._waits and waited_s > _BUSY_S and not is_noted:
+            silent = self._waits - self._pieces.keys()
+            if silent and waited_s > _BUSY_S and not is_noted:
                 is_noted = True
-                n = plural(len(self._waits), "node has", "nodes have")
+                n = plural(len(silent), "node has", "nodes have")
                 self.events.notice(f"{n} not answered yet: another tftune may be measuring there; press Ctrl-C to end")
             if self._placement.running() or self._waits:
                 idle_s = idle_s if self._waits and not self._placement.running() else time.monotonic()
@@ -240,7 +249,34 @@ class Fleet:
             if address not in self._asked:
                 self._asked.add(address)
                 self._waits.add(address)
-                self._ask(address, _OFFER, AskOffer(version=code_version(), suite=self._suite, request=self._sent()))
+                self._ask_offer(address)
+
+    def _ask_offer(self, address: str) -> None:
+        self._ask(address, _OFFER, AskOffer(version=code_version(), suite=self._suite, request=self._sent()))
+
+    def _copies(self, address: str, offer: Offer) -> bool:
+        """Begin to copy the models that a node does not have, once; return whether there is anything to copy."""
+        if address in self._pieces:  # it was tried
+            return False
+        sources = [self._sources[word] for word in offer.missing if word in self._sources]
+        missing = {each.model.digest: each for each in sources}.values()
+        small = [each for each in missing if each.n_bytes <= copies.MOST_BYTES]
+        for each in missing:
+            size = f"{each.n_bytes / 2**20:,.1f} MiB"
+            what = f"copying it ({size})" if each in small else f"it is too large to copy ({size}); share its folder"
+            self.events.notice(f"{offer.node} does not have {each.folder / each.model.file}: {what}")
+        self._pieces[address] = itertools.chain.from_iterable(each.pieces() for each in small)
+        if small:
+            self._copy(address)
+        return bool(small)
+
+    def _copy(self, address: str) -> None:
+        """Send a node the next piece; after the last one ask again what it can run."""
+        piece = next(self._pieces[address], None)
+        if piece is None:
+            self._ask_offer(address)
+        else:
+            self._ask(address, _COPY, piece)
 
     def _lose(self, address: str) -> None:
         self.engine.drop(address)
@@ -368,6 +404,12 @@ class Fleet:
         elif answer.name == _OFFER and not answer.data:  # interrupted: it is asked again
             self._waits.discard(answer.address)
             self._asked.discard(answer.address)
+        elif answer.name == _COPY and answer.data:
+            self._copy(answer.address)
+        elif answer.name == _COPY:  # interrupted: it begins again
+            del self._pieces[answer.address]
+            self._waits.discard(answer.address)
+            self._asked.discard(answer.address)
         elif answer.name != _FORGET:
             try:
                 if answer.name == _OFFER:
@@ -379,7 +421,7 @@ class Fleet:
                 return
             if answer.name != _OFFER:
                 self._take_end(answer.address, answer.name, end)
-            elif answer.address in self._waits:
+            elif answer.address in self._waits and not self._copies(answer.address, offer):
                 self._waits.discard(answer.address)
                 self._join(answer.address, offer)
 
@@ -449,7 +491,8 @@ class Fleet:
         """Return the request as nodes may see it: the URL of a storage may hold a password."""
         return replace(self.request, storage=DEFAULT_STORAGE)
 
-    def _ask(self, address: str, name: str, question: AskOffer | Unit | Forget) -> None:
+    def _ask(self, address: str, name: str, question: AskOffer | Unit | Piece | Forget) -> None:
+        models = {word: each.model for word, each in self._sources.items()} if name != _COPY else {}
         merged = tuple(self._merged.pop(address, ()))
-        named = msgspec.structs.replace(question, folder=str(Path.cwd()), merged=merged)
+        named = msgspec.structs.replace(question, folder=str(Path.cwd()), merged=merged, models=models)
         self.engine.ask(address, name, msgspec.json.encode(named), measures=isinstance(question, Unit))

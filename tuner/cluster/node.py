@@ -7,6 +7,7 @@ measured again. The process ends with its parent.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import socket
 import sqlite3
@@ -22,27 +23,31 @@ from pathlib import Path
 import msgspec
 import sqlalchemy
 
-from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
+from tuner.cluster.copies import keep, with_copies
+from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
 from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.job.nested import INTERRUPTED_CODE, own_command, reason_of
-from tuner.job.suite import Case, plan, run_case
+from tuner.job.suite import Case, chosen_workloads, plan, run_case
 from tuner.machine.host import detect, host_of, node_name
 from tuner.machine.locks import machine_lock, unit_lock
 from tuner.paths import FILE_URL, cache_dir, code_version, write_whole
+from tuner.plain import to_plain
 from tuner.study.record import Record
 from tuner.study.storage import LAST, all_records, engine_of, open_storage
+from tuner.workload.spec import WorkloadSpec
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_S = 30 * 86400.0
 _LEAST_FREE_BYTES = 256 << 20
 _MOST_BYTES = 1 << 30  # of the storage of a unit
+_PIECE = b'{"type":"Piece"'
 _answering: set[subprocess.Popen[bytes]] = set()
 _ending = threading.Event()
 
 
 def ask(question: bytes) -> bytes:
-    """Answer a question in a process of its own, on this machine; raises TunerError if that ends without an answer.
+    """Answer a question on this machine, in a process of its own; raises TunerError if that ends without an answer.
 
     The engine calls this on a node. The answer is empty if the process was interrupted, which happens if this one ends.
     It does not start before all other tftunes on this machine have stopped measuring.
@@ -51,6 +56,9 @@ def ask(question: bytes) -> bytes:
         pass
     if _ending.is_set():
         return b""
+    if question.startswith(_PIECE):  # written within milliseconds, and there may be hundreds
+        keep(msgspec.json.decode(question, type=Piece))
+        return b"{}"
     with tempfile.TemporaryFile() as stderr_file:
         child = subprocess.Popen(
             own_command("tuner.cli.answer"),
@@ -124,12 +132,16 @@ def _offer(question: AskOffer) -> Offer:
         failure = f"it has tftune {code_version()}, expected {question.version} as the driver; install that there"
         return msgspec.structs.replace(here, failure=failure)
     try:
+        request, copies = with_copies(question.request, question.models)
+        missing = tuple(word for word, copy in copies.items() if not copy)
+        if missing and not request.workloads:
+            return msgspec.structs.replace(here, missing=missing)
         # What is done is the driver's to know.
-        suite = plan(replace(question.request, storage=f"{FILE_URL}{_folder() / 'none'}"))
+        suite = plan(replace(request, storage=f"{FILE_URL}{_folder() / 'none'}"))
     except TunerError as error:
         return msgspec.structs.replace(here, failure=str(error))
     cases = tuple(_offered(case, question) for case in suite.cases)
-    return msgspec.structs.replace(here, cases=cases, absent=tuple(suite.unavailable))
+    return msgspec.structs.replace(here, cases=cases, absent=tuple(suite.unavailable), missing=missing)
 
 
 def _offered(case: Case, question: AskOffer) -> OfferedCase:
@@ -158,7 +170,10 @@ def _run(unit: Unit) -> UnitEnd:
         began_s = time.monotonic()
         if unit.study and not storage_file.exists():
             write_whole(storage_file, _whole(unit.study))
-        suite = plan(replace(unit.request, storage=f"{FILE_URL}{storage_file}"))
+        request, copies = with_copies(unit.request, unit.models)
+        if not all(copies.values()):
+            raise TunerError(f"the copied model of {', '.join(copies)} is not here any more", "start this node again")
+        suite = plan(replace(request, storage=f"{FILE_URL}{storage_file}"))
         number = next((n for n, case in enumerate(suite.cases) if case.key == unit.key), None)
         if number is None:
             what = "the build, the workload or the CPUs have changed since this node offered the unit"
@@ -166,6 +181,9 @@ def _run(unit: Unit) -> UnitEnd:
         case = None
         if unit.study or number not in suite.existing:
             case = run_case(suite, number, unit.budget_s, again=LAST if unit.study else "")
+        own = suite.cases[number]
+        if own.word in copies:
+            _name_as_asked(storage_file, own.spec, chosen_workloads(unit.request)[own.word].spec, unit.folder)
         end = UnitEnd(
             node=node_name() or socket.gethostname(),
             wall_s=time.monotonic() - began_s,
@@ -178,6 +196,16 @@ def _run(unit: Unit) -> UnitEnd:
             with contextlib.suppress(OSError):  # a full disk: the studies are on their way
                 write_whole(end_file, msgspec.json.encode(end))
         return end
+
+
+def _name_as_asked(storage_file: Path, own: WorkloadSpec, asked: WorkloadSpec, folder: str) -> None:
+    """Let the studies of a copy have the path that was asked for: that of the copy is only this node's."""
+    storage = open_storage(f"{FILE_URL}{storage_file}", create=False)
+    for record in [] if storage is None else all_records(storage):
+        spec = replace(own, words=asked.words, name=asked.name)
+        record.put("asked", to_plain(spec) | {"folder": folder})
+        command = str(record.get("command"))
+        record.put("command", command.replace(shlex.quote(own.words[0]), shlex.quote(asked.words[0])))
 
 
 def _folder() -> Path:

@@ -1,4 +1,4 @@
-"""The messages between driver and nodes, as JSON. Questions hold options, and answers hold results.
+"""The messages between driver and nodes, as JSON. Questions hold options or files of models; answers hold results.
 
 These messages hold no code, and tftune never executes what a study holds. Dask pickles its own part around them.
 """
@@ -11,6 +11,17 @@ from tuner.job.request import SuiteRequest
 from tuner.job.suite import CaseKey
 
 
+class Model(Struct, frozen=True, kw_only=True):
+    """A model that the driver can copy to a node."""
+
+    digest: str
+    """Of the names and contents of its files."""
+    file: str
+    """The name of its file or folder."""
+    name: str
+    """That of its workload."""
+
+
 class Question(Struct, frozen=True, kw_only=True, tag=True):
     """What a node is asked, for a suite that was begun in `folder`.
 
@@ -19,6 +30,8 @@ class Question(Struct, frozen=True, kw_only=True, tag=True):
 
     folder: str = "."
     merged: tuple[str, ...] = ()
+    models: dict[str, Model] = {}
+    """What can be copied, by the word of its workload in the request."""
 
 
 class Forget(Question, frozen=True, kw_only=True):
@@ -43,6 +56,16 @@ class Unit(Question, frozen=True, kw_only=True):
     budget_s: float | None = None
     study: bytes = b""
     """A storage, as `UnitEnd.studies`: the answers of its study are checked, and nothing is searched for."""
+
+
+class Piece(Question, frozen=True, kw_only=True):
+    """A piece of a file of a model, or without a path the end of the model: the node checks it."""
+
+    model: Model
+    path: str = ""
+    """From the folder that the model lies in."""
+    offset: int = 0
+    data: bytes = b""
 
 
 class OfferedCase(Struct, frozen=True, kw_only=True):
@@ -75,6 +98,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     cases: tuple[OfferedCase, ...] = ()
     absent: tuple[str, ...] = ()
     """What was asked for and is not there."""
+    missing: tuple[str, ...] = ()
+    """The words of workloads whose models are not there as the driver has them, and can be copied."""
     held: tuple[str, ...] = ()
     """The units that it has ended, or has measured in part."""
     failure: str = ""

@@ -77,7 +77,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
     batch_sizes = {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size})
     margin = held.margin if request.margin is None else request.margin
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        job = again(stored, request, batch_sizes, events)
+        job = again(stored, request, batch_sizes, events, spec=request.spec)
         comparison = measure(
             job,
             ComparedSetting(name=described.default, setting=default, deployment=default_deployment(job, default)),

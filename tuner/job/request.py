@@ -123,6 +123,8 @@ class CheckRequest(StudyRequest):
     instances: bool | None = None
     """None for the first of the two that sets anything."""
     same_latency: bool = False
+    spec: WorkloadSpec | None = None
+    """How the workload is named on this node of a cluster; None for the study's own words."""
     margin: float | None = None
     """None for that of the study's own finals."""
 

@@ -390,7 +390,7 @@ def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
     return (
         _was_asked_for(stored, request)
         and stored.subject.framework is registry.find(request.framework)
-        and any(replace(each, mode=spec.mode, device=request.device) == spec for each in chosen)
+        and any(replace(each, mode=spec.mode, device=request.device).command_line == spec.command_line for each in chosen)
     )
 
 
@@ -584,6 +584,7 @@ def run_case(suite: Suite, number: int, budget_s: float | None, *, again: str = 
     if again:
         request = CheckRequest(
             study=again,
+            spec=case.spec,
             python=str(case.python),
             storage=suite.request.storage,
             trial_timeout=suite.request.trial_timeout,
