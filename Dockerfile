@@ -13,7 +13,7 @@ COPY workloads workloads
 COPY results/rules.json results/rules.json
 COPY results/profiles results/profiles
 COPY docs/serve_rest.py docs/serve_rest.py
-RUN pip install --no-cache-dir .
+RUN pip install --no-cache-dir '.[cluster]'
 WORKDIR /project
 ENTRYPOINT ["tftune"]
 CMD ["search", "resnet50"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import random
 import socket
 import subprocess
+import sys
 import time
 import zlib
 from collections import Counter
@@ -24,13 +26,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Finished
+from tests.conftest import Call, Finished
 from tests.made_cluster import MadeEngine, MadeNode, Template, cases
 from tests.processes import gone, wait_until
-from tests.real_cluster import TFTUNE, Cluster
+from tests.real_cluster import SUITE, TFTUNE, Cluster
 from tests.scripted import noisy, run
 from tuner.cli.output import console
 from tuner.cluster import node as nodes
+from tuner.cluster import ssh
 from tuner.cluster.daskengine import security_of
 from tuner.cluster.engine import Answer
 from tuner.cluster.fleet import Fleet
@@ -39,6 +42,7 @@ from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.job.request import SuiteRequest
 from tuner.measure.budget import Budget
+from tuner.paths import COMMAND
 from tuner.report.fleet import FleetShown
 from tuner.report.layout import Shell, table
 from tuner.result.study import StudyResult
@@ -456,6 +460,79 @@ def test_what_only_this_machine_reaches_needs_none(tmp_path: Path) -> None:
         security_of("tls://head:8786", tmp_path, insecure=False)
 
 
+# ---- nodes by ssh ---------------------------------------------------------------------------------------------------
+
+# It runs what would run on a host, and takes the place of `ssh`.
+SHIM = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22" exec sh -c "$3"
+"""
+
+
+@pytest.fixture
+def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text(SHIM)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def test_hosts_are_the_lines_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# ours\n\n one\nuser@two  env A=1 /opt/tftune\n")
+    hosts = ssh.hosts_of(file)
+    assert [*hosts] == ["one", "user@two"]
+    assert hosts["one"].startswith(f"{sys.executable} -P ")
+    assert hosts["user@two"] == "env A=1 /opt/tftune"
+
+
+@pytest.mark.parametrize("data", [None, b"", b"# none\n", b"\xff\xfe"])
+def test_a_file_without_hosts_is_refused(tmp_path: Path, data: bytes | None) -> None:
+    file = tmp_path / "hosts"
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(BadInputError, match=r"expected .*one host in each line"):
+        ssh.hosts_of(file)
+
+
+@pytest.mark.usefixtures("shim")
+def test_a_host_gets_the_certificate_and_its_node_ends_with_the_driver(tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.write_text('#!/bin/sh\necho "$@" >&2\ncat > got\necho end > ended\n')
+    node.chmod(0o755)
+    lines: list[str] = []
+    pem = ssh.new_certificate()
+    assert pem.count(b"PRIVATE KEY-----") == 2
+    with contextlib.chdir(tmp_path), ssh.nodes({"one": str(node)}, 1234, pem, lines.append):
+        assert wait_until(lambda: bool(lines), 20)
+        assert not (tmp_path / "ended").exists()
+    assert lines == ["one: node tls://127.0.0.1:1234 --tls -"]
+    assert (tmp_path / "got").read_bytes() == pem
+    assert (tmp_path / "ended").exists()
+
+
+@pytest.mark.usefixtures("shim")
+def test_a_host_that_has_no_tftune_is_named(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with ssh.nodes({"one": str(tmp_path / "missing")}, 1, b"none", lines.append):
+        assert wait_until(lambda: bool(lines), 20)
+    assert lines[0].startswith("one: sh: ")
+    assert "missing: not found" in lines[0]
+
+
+def test_a_node_without_the_certificate_that_it_is_to_read_ends_in_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-P", str(COMMAND), "node", "tls://127.0.0.1:1", "--tls", "-"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, input="no\n")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "--tls - has found no certificate on stdin" in ended.stderr
+
+
+@pytest.mark.parametrize(("words", "option"), [(["--tls", "."], "--tls"), (["--insecure"], "--insecure")])
+def test_a_cluster_of_our_own_takes_no_certificates(call: Call, words: list[str], option: str) -> None:
+    code, _, error = call("suite", "--cluster", "local", *words)
+    assert code == 2
+    assert f"{option} with --cluster local; leave {option} out" in error
+
+
 # ---- a node ---------------------------------------------------------------------------------------------------------
 
 
@@ -550,6 +627,23 @@ def test_a_suite_on_two_types_of_nodes_survives_the_loss_of_one(cluster: Cluster
     again = cluster.suite("lenet5")
     out, _ = again.communicate(timeout=300)
     assert [row["state"] for row in json.loads(out)["cases"]] == ["known"] * 2
+
+
+@needs_dask
+@pytest.mark.tensorflow
+@pytest.mark.slow
+@pytest.mark.usefixtures("shim")
+def test_a_suite_on_hosts_by_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "hosts").write_text("one\ntwo\n")
+    words = [*SUITE, "--workloads", "lenet5", "--cluster", "ssh:hosts", "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-P", COMMAND, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert [case["state"] for case in json.loads(ended.stdout)["cases"]] == ["made"]
+    running = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    assert not [each for each in running if each[-2:] == ["--tls", "-"]]
 
 
 @needs_dask

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import socket
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import yaml
 
 from docs import gains, outputs
 from tests.conftest import Call
+from tuner.paths import COMMAND
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").rglob("*.md")])
@@ -92,7 +96,11 @@ def test_the_readme_is_short_enough_to_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-MANUALS = [ROOT / "docs" / name for name in ("kubernetes.md", "tensorflow-serving.md")]
+MANUALS = [
+    ROOT / "docs" / name
+    for name in ("kubernetes.md", "tensorflow-serving.md", "cluster.md", "slurm.md", "kubernetes-cluster.md")
+]
+FLEET = MANUALS[-1]
 OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 
@@ -103,7 +111,7 @@ def yaml_blocks(page: Path) -> list[Any]:
 
 
 def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the containers of the pods of a Job or a CronJob."""
+    """Return the containers of the pods of a manifest that has any."""
     spec = manifest["spec"].get("jobTemplate", manifest)["spec"]["template"]["spec"]
     return [*spec.get("initContainers", []), *spec["containers"]]
 
@@ -113,12 +121,16 @@ def commands(page: Path) -> list[tuple[str, set[str]]]:
     text = page.read_text().replace("\\\n", " ")
     found = [
         (match[1], set(OPTION.findall(match[2])))
-        for match in re.finditer(r"(?:^|/|\s)tftune (search|load|size|emit|check|run)\b(.*?)(?: -- |\n|$)", text)
+        for match in re.finditer(
+            r"(?<![^\s/])tftune (search|load|size|emit|check|run|suite|node|list)\b(.*?)(?: -- |\n|$)", text
+        )
     ]
     for document in yaml_blocks(page):
         kind = document.get("kind", "")
-        parts = [document] if "args" in document else containers(document) if kind.endswith("Job") else []
-        for words in (part["args"] for part in parts):
+        parts = (
+            [document] if "args" in document else containers(document) if kind.endswith(("Job", "Deployment")) else []
+        )
+        for words in (part["args"] for part in parts if "args" in part):
             own = words[: words.index("--")] if "--" in words else words
             found.append((words[0], set(OPTION.findall(" ".join(own)))))
     return found
@@ -127,19 +139,24 @@ def commands(page: Path) -> list[tuple[str, set[str]]]:
 @pytest.mark.parametrize("page", MANUALS, ids=lambda page: page.stem)
 def test_the_commands_of_the_manuals_have_the_options_that_are_there(call: Call, page: Path) -> None:
     found = commands(page)
-    assert len(found) >= 4
+    assert len(found) >= 3
     for command, options in found:
         known = set(re.findall(r"--[\w-]+", call(command, "--help")[1]))
         assert options <= known, command
+
+
+@pytest.mark.parametrize("page", [MANUALS[0], FLEET], ids=lambda page: page.stem)
+def test_kubernetes_takes_the_manifests_of_the_manuals(page: Path) -> None:
+    manifests = [each for each in yaml_blocks(page) if "kind" in each]  # the others are parts
+    assert len(manifests) >= 4
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.34", strict=True)
 
 
 def test_the_jobs_of_the_manual_measure_in_the_limits_that_they_ask_for() -> None:
     """Each mount has its volume, and what is asked for is what is allowed: other CPUs are another study."""
     jobs = [each for each in yaml_blocks(MANUALS[0]) if each.get("kind", "").endswith("Job")]
     assert [job["kind"] for job in jobs] == ["Job", "CronJob"]
-    for manifest in yaml_blocks(MANUALS[0]):
-        if "kind" in manifest:  # the others are parts
-            kubernetes_validate.validate(manifest, "1.34", strict=True)
     for job in jobs:
         for part in containers(job):
             assert part["resources"]["requests"] == part["resources"]["limits"]
@@ -155,3 +172,64 @@ def test_the_jobs_of_the_manual_measure_in_the_limits_that_they_ask_for() -> Non
         assert {mount["name"] for part in containers(job) for mount in part["volumeMounts"]} == volumes.keys()
     place = "/opt/tftune/docs/serve_rest.py"  # where the Dockerfile copies it to
     assert place in str(yaml_blocks(MANUALS[0]))
+
+
+def test_the_pods_of_the_fleet_find_each_other_and_measure_alone() -> None:
+    documents = [each for each in yaml_blocks(FLEET) if "kind" in each]
+    manifests = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in documents}
+    node, scheduler = manifests["Deployment", "tftune-node"], manifests["Deployment", "tftune-scheduler"]
+    pods = [spec["template"] for (kind, _), spec in manifests.items() if kind in ("Deployment", "Job")]
+    labels = node["template"]["metadata"]["labels"]
+    [alone] = node["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert alone == {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    assert node["strategy"] == {"type": "Recreate"}  # a new pod cannot start beside an old one
+    assert manifests["Service", "tftune-scheduler"]["selector"] == scheduler["template"]["metadata"]["labels"]
+    allowed = manifests["NetworkPolicy", "tftune-cluster"]["podSelector"]["matchLabels"].items()
+    assert len(pods) == 3
+    for pod in pods:
+        assert allowed <= pod["metadata"]["labels"].items()
+        mounts = {mount["name"] for part in pod["spec"]["containers"] for mount in part["volumeMounts"]}
+        assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
+        for part in pod["spec"]["containers"]:
+            assert part["resources"]["requests"] == part["resources"]["limits"]
+            assert part["resources"]["limits"]["cpu"].isdigit()  # of the class Guaranteed, with CPUs of its own
+
+
+def script(page: Path, name: str) -> str:
+    """Return the script that a page tells to save under a name."""
+    match = re.search(rf"`{name}`.*?^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match[1]
+
+
+@pytest.mark.parametrize("name", ["tune.sbatch", "node.sbatch"])
+def test_the_scripts_for_slurm_get_whole_machines(name: str) -> None:
+    text = script(ROOT / "docs" / "slurm.md", name)
+    options = set(re.findall(r"^#SBATCH (\S+)$", text, re.MULTILINE))
+    assert {"--exclusive", "--mem=0"} <= options
+    assert re.search(r"^srun --cpu-bind=none .*tftune node ", text, re.MULTILINE)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed (tftune[cluster])")
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_the_script_for_slurm_runs_a_suite(tmp_path: Path) -> None:
+    """It runs as its page has it, but for the size, the port, the cache and what Slurm itself does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    text = script(ROOT / "docs" / "slurm.md", "tune.sbatch").replace("8786", str(port))
+    text = re.sub("(?<=TFTUNE_CACHE=).*", str(tmp_path / "cache"), text)
+    text = text.replace("resnet50,bert-base", "lenet5 --json --space threads --time-budget 5s")
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "activate").write_text(f"export PATH={tools}:{Path(sys.executable).parent}:$PATH\n")
+    (tools / "srun").write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n')
+    (tools / "tftune").write_text(f'#!/bin/sh\nexec {sys.executable} -P {COMMAND} "$@"\n')
+    for tool in ("srun", "tftune"):
+        (tools / tool).chmod(0o755)
+    ended = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert [case["state"] for case in json.loads(ended.stdout)["cases"]] == ["made"]
+    assert {each.name for each in tmp_path.iterdir()} == {".venv", "cache", "results"}  # no certificate stays

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 from typing import NoReturn
@@ -18,15 +16,9 @@ def main() -> NoReturn:
 
 def _answer() -> int:
     from tuner.cluster.node import answer
+    from tuner.job.nested import end_with_stdin
 
     question = sys.stdin.buffer.readline()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_stdin, daemon=True).start()
     sys.stdout.buffer.write(answer(question))
     return 0
-
-
-def _end_with_parent() -> None:
-    """End as Ctrl-C does when whoever has asked is gone, and its end of stdin with it."""
-    while os.read(0, 4096):  # the buffer's own lock would be held while the process ends
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -38,10 +40,16 @@ def node(
     The node measures one case of a suite at a time, as `tftune suite` does here. If no suite collects a result, it
     stays in the cache folder for 30 days.
     """
+    from tuner.cluster import ssh
     from tuner.cluster.daskengine import serve
+    from tuner.job.nested import end_with_stdin
 
     out = console(stderr=True)
-    serve(url, tls=tls, insecure=insecure, tell=lambda line: out.print(line, soft_wrap=True, markup=False))
+    with contextlib.ExitStack() as cleanup:
+        if tls == Path("-"):  # from a driver, by ssh
+            tls = cleanup.enter_context(ssh.certificates(ssh.received_certificate()))
+            threading.Thread(target=end_with_stdin, daemon=True).start()
+        serve(url, tls=tls, insecure=insecure, tell=lambda line: out.print(line, soft_wrap=True, markup=False))
 
 
 def scheduler(

@@ -30,6 +30,7 @@ EPILOG = examples(
     "tftune suite --plan 15m",
     "tftune suite --workloads resnet50,bert-base --instances",
     "tftune suite --cluster tls://head:8786 --tls certificates",
+    "tftune suite --cluster ssh:hosts.txt",
     "tftune suite --stale --stop-after 6h",
     "tftune suite --dry-run",
 )
@@ -110,7 +111,8 @@ def suite(
         str | None,
         other(
             "--cluster URL",
-            "Run on all nodes of the Dask scheduler at URL, e.g. tls://head:8786; local starts one on this machine.",
+            "Run on all nodes of the Dask scheduler at URL, such as tls://head:8786; ssh:FILE starts a node on each "
+            "host in the lines of a file, and local starts one here.",
         ),
     ] = None,
     tls: Tls = None,
@@ -173,13 +175,16 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
     if request.plan is not None:
         budget_s = 0.0  # each study has another
     interrupted = False
-    with FleetShown(console(stderr=True), budget_s) as shown, engine(cluster, tls=tls, insecure=insecure) as nodes:
+    with (
+        FleetShown(console(stderr=True), budget_s) as shown,
+        engine(cluster, tls=tls, insecure=insecure, tell=shown.notice) as nodes,
+    ):
         fleet = Fleet(request=request, engine=nodes, events=shown)
         try:
             fleet.run()
         except KeyboardInterrupt:
             interrupted = True
-            shown.notice("interrupted; nodes finish their searches, and the same command collects the results")
+            shown.notice("interrupted; the same command collects what nodes have, and continues")
     cases = [
         structs.replace(case, outcome=case.outcome or outcome(study, ""))
         for case, study in zip(fleet.cases(), fleet.studies(), strict=True)

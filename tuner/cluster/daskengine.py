@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tuner.cluster import ssh
 from tuner.cluster.engine import Answer
 from tuner.cluster.node import ask, stop
 from tuner.errors import BadInputError, TunerError
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from distributed import Client, Future, Security
 
 LOCAL = "local"
+SSH = "ssh:"
 _UNIT = {"unit": 1.0}
 """A node has one of this resource, so it runs one unit at a time. Other questions need none."""
 _CONNECT_S = 10.0
 _RETRY_S = 5.0
 _SEND_S = 60.0
-_FILES = {"tls_ca_file": "ca.pem", "tls_{}_cert": "cert.pem", "tls_{}_key": "key.pem"}
+_FILES = dict(zip(("tls_ca_file", "tls_{}_cert", "tls_{}_key"), ssh.CERTIFICATES, strict=True))
 _QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.diagnostics.nvml": False,
@@ -70,7 +72,7 @@ def security_of(url: str, tls: Path | None, *, insecure: bool) -> Security | Non
         if place.scheme in ("tcp", "tls") and place.hostname and port:
             return _security(url, place.scheme, place.hostname, tls, insecure=insecure)
     raise BadInputError(
-        f"'{url}' is no address of a scheduler", "expected tls://HOST:PORT, tcp://127.0.0.1:PORT or local"
+        f"'{url}' is no address of a scheduler", "expected tls://HOST:PORT, tcp://127.0.0.1:PORT, ssh:FILE or local"
     )
 
 
@@ -128,7 +130,7 @@ class DaskEngine:
         except Exception as error:  # an open port may be anything
             raise BadInputError(
                 f"no scheduler answers at {url}: {first_line(error)}",
-                "start dask scheduler there, or check the firewall and the certificates",
+                "start tftune scheduler there, or check the firewall and the certificates",
             ) from error
         if there != distributed.__version__:
             self.close()
@@ -214,12 +216,24 @@ class DaskEngine:
 
 
 @contextlib.contextmanager
-def engine(url: str, *, tls: Path | None = None, insecure: bool = False) -> Iterator[DaskEngine]:
-    """Yield the engine at a URL, or a scheduler and a node of our own on this machine (`local`)."""
+def engine(
+    url: str, *, tls: Path | None = None, insecure: bool = False, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[DaskEngine]:
+    """Yield the engine at a URL, or a scheduler on this machine with nodes of our own.
+
+    `local` has one node on this machine. `ssh:FILE` has one on each host of a file, whose lines `tell` gets.
+    """
     with contextlib.ExitStack() as cleanup:
         security = None
+        is_own = url == LOCAL or url.startswith(SSH)
+        if is_own and (tls is not None or insecure):
+            option = "--insecure" if tls is None else "--tls"
+            raise BadInputError(f"{option} with --cluster {url}", f"leave {option} out: tftune starts this cluster")
         if url == LOCAL:
             url = cleanup.enter_context(_own_cluster())
+        elif is_own:
+            hosts = ssh.hosts_of(Path(url.removeprefix(SSH)))
+            url, security = cleanup.enter_context(_ssh_cluster(hosts, tell))
         else:
             security = security_of(url, tls, insecure=insecure)
         connected = DaskEngine(url, security)
@@ -229,14 +243,7 @@ def engine(url: str, *, tls: Path | None = None, insecure: bool = False) -> Iter
 
 @contextlib.contextmanager
 def _own_cluster() -> Iterator[str]:
-    distributed = _distributed()
-    with distributed.LocalCluster(
-        n_workers=0,
-        host="127.0.0.1",
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    with _own_scheduler(host="127.0.0.1") as cluster:
         url = str(cluster.scheduler_address)
         words = [sys.executable, "-P", str(COMMAND), "node", url]
         quiet = subprocess.DEVNULL
@@ -246,6 +253,27 @@ def _own_cluster() -> Iterator[str]:
         finally:
             node.terminate()
             node.wait()
+
+
+@contextlib.contextmanager
+def _ssh_cluster(hosts: dict[str, str], tell: Callable[[str], None]) -> Iterator[tuple[str, Security | None]]:
+    pem = ssh.new_certificate()
+    with ssh.certificates(pem) as folder:
+        security = security_of("tls://127.0.0.1:1", folder, insecure=False)
+        with _own_scheduler(host="0.0.0.0", protocol="tls", security=security) as cluster:  # by TLS alone
+            port = urlsplit(cluster.scheduler_address).port
+            with ssh.nodes(hosts, int(port or 0), pem, tell):
+                yield f"tls://127.0.0.1:{port}", security
+
+
+def _own_scheduler(**options: Any) -> Any:
+    return _distributed().LocalCluster(
+        n_workers=0,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        silence_logs=logging.CRITICAL,
+        **options,
+    )
 
 
 def schedule(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], None]) -> None:
@@ -296,7 +324,7 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
             for name, callback in worker.periodic_callbacks.items():
                 if name not in ("heartbeat", "keep-alive"):
                     callback.stop()
-            tell(f"{os.environ[NODE_VARIABLE]} is a node of {url}; press Ctrl-C to leave")
+            tell(f"{os.environ[NODE_VARIABLE]} is a node of {url}")
             try:
                 await worker.finished()
             except asyncio.CancelledError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import pickle
 import signal
 import subprocess
@@ -77,6 +78,13 @@ def run_nested(request: SearchRequest | CheckRequest, *, enter: Callable[[], Non
 def end_with_parent() -> None:
     """Let the new process end, as by Ctrl-C, when the thread that has started it does."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_with_stdin() -> None:
+    """End as Ctrl-C does when whoever writes to stdin is gone."""
+    while os.read(0, 4096):  # the buffer's own lock would be held while the process ends
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def reason_of(returncode: int, log: str, what: str) -> str:

@@ -387,10 +387,11 @@ def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a suite with these options could have made a study, whatever workload and shape it is of."""
     spec = replace(stored.spec, framework=None)
     chosen = [each.spec for each in request.file_workloads.values()] or [WorkloadSpec(words=spec.words)]
+    lines = {replace(each, mode=spec.mode, device=request.device).command_line for each in chosen}
     return (
         _was_asked_for(stored, request)
         and stored.subject.framework is registry.find(request.framework)
-        and any(replace(each, mode=spec.mode, device=request.device).command_line == spec.command_line for each in chosen)
+        and spec.command_line in lines
     )
 
 
