@@ -333,13 +333,18 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e|`[x](http://example.org)"
 
 def test_what_comes_from_elsewhere_is_text_and_no_more(made: MadeStorage, call: Call, tmp_path: Path) -> None:
     study = made.add(
-        name=f"../{HOSTILE}", machine=replace(MADE_MACHINE, cpu_model=HOSTILE), build=replace(STOCK, tensorflow=HOSTILE)
+        name=f"../{HOSTILE}",
+        machine=replace(MADE_MACHINE, cpu_model=f"{HOSTILE}\ud800"),
+        build=replace(STOCK, tensorflow=HOSTILE),
     )
     facts = study.user_attrs["described"]
     study.set_user_attr("described", facts | {"workload": facts["workload"] | {"name": HOSTILE}})
     study.set_user_attr("asked", {"words": ["\0"], "params": [HOSTILE], "folder": "\0"})
     made.add(
-        "mlp", name="index", build=replace(NEWER, tensorflow=HOSTILE), machine=replace(MADE_MACHINE, cpu_model=HOSTILE)
+        "mlp",
+        name="index",
+        build=replace(NEWER, tensorflow=HOSTILE),
+        machine=replace(MADE_MACHINE, cpu_model=f"{HOSTILE}\ud800"),
     )
     folder = tmp_path / "site"
     assert call("report", "--suite", "--storage", made.url, "--out", str(folder))[0] == 0

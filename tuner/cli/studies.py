@@ -14,7 +14,6 @@ from tuner.cli.options import check_out, examples, make_out_folder, other, outpu
 from tuner.cli.output import console, print_skipped, progress, show, show_json
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, FILE_URL, write_whole
-from tuner.plain import printable
 
 if TYPE_CHECKING:
     from tuner.job.selection import Selection
@@ -189,7 +188,7 @@ def _suite_report(format_: str, out: Path | None, storage: str) -> tuple[str, Pa
             try:
                 shown = Study(describe_study(cell.record), storage=place, load=functools.partial(load_of, cell.record))
                 if format_ == "html":
-                    write_whole(folder / pages.page_name(shown.name), printable(shown.report()).encode())
+                    write_whole(folder / pages.page_name(shown.name), pages.harmless(shown.report()).encode())
                 results[shown.name] = shown.result
             except DamagedStudyError as error:
                 matrix.unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(cell.record.name)

@@ -60,7 +60,7 @@ class Cell:
     record: Record
     stored: Attributes
     nodes: frozenset[str]
-    """The names of the hosts that have measured it, as far as they are known."""
+    """The names of the hosts that have run its trials, as far as they are known: checks do not name theirs."""
     stale: tuple[str, ...]
     """What has changed since, in words; a study of which nothing has is current."""
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from html import escape
 
 from tuner.errors import BadInputError
+from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job.matrix import Cell, MachineType, Matrix, Row
 from tuner.job.selection import time_of
@@ -71,7 +72,7 @@ def html(matrix: Matrix, studies: Mapping[str, StudyResult], now: datetime) -> s
         *(f"<li>{escape(line)}</li>" for line in _lines(matrix)),
         "</ul>",
     ]
-    return printable(pages.page(_TITLE, "\n".join(body), pages.STYLE + _STYLE))
+    return harmless(pages.page(_TITLE, "\n".join(body), pages.STYLE + _STYLE))
 
 
 def markdown(matrix: Matrix, studies: Mapping[str, StudyResult], now: datetime) -> str:
@@ -86,7 +87,12 @@ def markdown(matrix: Matrix, studies: Mapping[str, StudyResult], now: datetime) 
     ]
     table = pages.markdown_table(["model", *titles], rows, n_words=1 + len(titles))
     lines = [f"# {_TITLE}", "", _summary(matrix, now), "", *table, "", *(f"- {_plain(n)}" for n in _lines(matrix))]
-    return printable("\n".join(lines)) + "\n"
+    return harmless("\n".join(lines)) + "\n"
+
+
+def harmless(text: str) -> str:
+    """Return text without control characters, and without halves of characters, which no file could hold."""
+    return printable(text).encode(errors="replace").decode()
 
 
 def page_name(study: str) -> str:
@@ -121,7 +127,7 @@ def _lines(matrix: Matrix) -> Iterator[str]:
 def _row_words(row: Row) -> tuple[str, str]:
     """Return the name of a model, and the rest of what tells rows apart."""
     sizes = f"batch sizes {', '.join(map(str, row.batch_sizes))}" if row.batch_sizes else ""
-    framework = row.framework if row.framework != "TensorFlow" else ""
+    framework = row.framework if row.framework != registry.find(registry.DEFAULT).title else ""
     return row.workload, ", ".join(filter(None, [row.mode, framework, row.options, sizes]))
 
 
