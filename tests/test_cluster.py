@@ -185,8 +185,8 @@ class Made:
         self.template, self.url = template, f"sqlite:///{folder}/s.db"
         self.log = Log()
 
-    def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1) -> Fleet:
-        request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes)
+    def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1, *, stale: bool = False) -> Fleet:
+        request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale)
         made = {(name, "inference"): name for name in names}  # no file has them
         waits_s = {"first_node_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
         return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **waits_s)
@@ -278,6 +278,21 @@ def test_a_driver_that_is_killed_goes_on_with_what_nodes_have_ended_meanwhile(ma
             engine.finish_all()
     assert n_drivers > 2
     assert made.stored() == ids() == measured
+
+
+def test_a_suite_of_what_is_stale_measures_only_what_has_changed(made: Made) -> None:
+    nodes = {"made://a": MadeNode("a", "one", cases(made.template, ["w0", "w1"], "0"))}
+    made.fleet(MadeEngine(made.template, nodes), ["w0", "w1"]).run()
+    offered = cases(made.template, ["w0", "w1", "w2"], "0")
+    name = all_records(made.storage())[0].attributes().subject.workload.name
+    newer = msgspec.structs.replace(offered[1], id="w1-newer", key=msgspec.structs.replace(offered[1].key, build="new"))
+    offered = tuple(msgspec.structs.replace(case, workload=name) for case in (offered[0], newer, offered[2]))
+    engine = MadeEngine(made.template, {"made://b": MadeNode("b", "two", offered[:2])})
+    fleet = made.fleet(engine, ["w0", "w1", "w2"], stale=True)
+    fleet.run()
+    assert engine.measured == {"w1-newer": 1}
+    assert [case.state for case in fleet.cases()] == ["known", "made"]
+    assert [len(case.stale) for case in fleet.cases()] == [0, 1]
 
 
 def three_of_a_type(template: Template, names: list[str]) -> dict[str, MadeNode]:

@@ -133,8 +133,6 @@ def suite(
     if file is not None:
         request = replace(request, file=file.path, file_workloads=file.workloads)
     if cluster is not None:
-        if request.stale:
-            raise BadInputError("--stale with --cluster", "run it on each machine, without --cluster")
         if dry_run:
             raise BadInputError("--dry-run with --cluster", "leave one of them out: only nodes know their cases")
         _run_on(cluster, request, tls=tls, insecure=insecure, json_=json_)

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +32,7 @@ from tuner.job import planned
 from tuner.job.merge import Target, absolute, copied
 from tuner.job.request import SuiteRequest
 from tuner.job.sessions import answers_to_check
-from tuner.job.suite import matching_studies, workloads_of
+from tuner.job.suite import check_stale, matching_studies, stale_cases, workloads_of
 from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.paths import DEFAULT_STORAGE, code_version
@@ -89,6 +89,8 @@ class _Entry:
     machine: str
     state: str = "missing"
     node: str = ""
+    stale: tuple[str, ...] = ()
+    """What has changed since it was measured, of a suite of what is stale."""
     name: str | None = None
     """Of its study."""
     study: StudyResult | None = None
@@ -136,6 +138,8 @@ class Fleet:
     """The models that can be copied, by the words of their workloads."""
     _pieces: dict[str, Iterator[Piece]] = field(default_factory=dict)
     """What a node is yet to be sent of the models that it does not have, by its address."""
+    _words: str | None = None
+    """The workloads as nodes are to be asked for them."""
     _target: Target | None = None
     _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
 
@@ -156,7 +160,10 @@ class Fleet:
         check_storage(request.storage)
         self._suite = digest([socket.gethostname(), absolute(request.storage)])
         self._countdown = Countdown(total_s=stop_after_s)
+        check_stale(request)
         named, absent = workloads_of(request)
+        is_of_storage = request.stale and not request.file_workloads
+        self._words = ",".join(dict.fromkeys(each.word for each in named)) if is_of_storage else request.workloads
         self._sources = copies.sources(named)
         self.absent = dict.fromkeys(absent)
         self.fingerprints = self.fingerprints or {
@@ -229,6 +236,7 @@ class Fleet:
                 planned=None if entry.study is None else entry.study.planned,
                 machine=entry.machine,
                 node=entry.node,
+                stale=entry.stale,
             )
             for number, entry in enumerate(self._entries.values(), 1)
         ]
@@ -319,11 +327,14 @@ class Fleet:
                 self.events.skipped(offer.node, case)
         if not cases:
             return
+        cases, reasons = self._stale_part(offer, cases) if self.request.stale else (cases, {})
         # Several nodes of a host have one name, and people have to tell them apart.
         n_same = sum(each.node.split("#")[0] == offer.node for each in self._offers.values())
         offer = msgspec.structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)
         new = [case for case in cases if case.id not in self._entries]
-        self._entries |= {case.id: _Entry(case=case, machine=offer.machine) for case in new}
+        self._entries |= {
+            case.id: _Entry(case=case, machine=offer.machine, stale=reasons.get(case.id, ())) for case in new
+        }
         for number, (record, is_complete) in matching_studies(self.request, [case.key for case in new]).items():
             entry = self._entries[new[number].id]
             entry.name = record.name
@@ -342,6 +353,16 @@ class Fleet:
         for case in new:
             self._add_sessions(case.id)
         self.events.joined(offer)
+
+    def _stale_part(
+        self, offer: Offer, cases: Sequence[OfferedCase]
+    ) -> tuple[list[OfferedCase], dict[str, tuple[str, ...]]]:
+        """Return the cases that were measured once, and by name what has changed since."""
+        keys, node = [case.key for case in cases], offer.node.split("#")[0]
+        current = matching_studies(self.request, keys)
+        changed = stale_cases(self.request, [(case.workload, case.key, case.build) for case in cases], host=node)
+        measured = [case for number, case in enumerate(cases) if number in current or number in changed]
+        return measured, {cases[number].id: reasons for number, reasons in changed.items() if number not in current}
 
     # ---- units ------------------------------------------------------------------------------------------------------
 
@@ -489,7 +510,7 @@ class Fleet:
 
     def _sent(self) -> SuiteRequest:
         """Return the request as nodes may see it: the URL of a storage may hold a password."""
-        return replace(self.request, storage=DEFAULT_STORAGE)
+        return replace(self.request, storage=DEFAULT_STORAGE, workloads=self._words, stale=False)
 
     def _ask(self, address: str, name: str, question: AskOffer | Unit | Piece | Forget) -> None:
         models = {word: each.model for word, each in self._sources.items()} if name != _COPY else {}

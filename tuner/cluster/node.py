@@ -156,6 +156,7 @@ def _offered(case: Case, question: AskOffer) -> OfferedCase:
         quota=case.shape.quota,
         python=str(case.python),
         runtime=case.build.title,
+        build=case.build_line,
     )
 
 

@@ -80,6 +80,8 @@ class OfferedCase(Struct, frozen=True, kw_only=True):
     quota: float | None
     python: str
     runtime: str
+    build: str = ""
+    """Its build in a line."""
     again: bool = False
     """Whether the answers of its study are checked on another node."""
 

@@ -122,6 +122,12 @@ class Case:
         """Return what it is called, for people."""
         return f"{self.workload.name} {self.workload.mode}"
 
+    @property
+    def build_line(self) -> str:
+        """Return its build in a line."""
+        build = self.build.to_dict()
+        return registry.for_build(build).build_lines(build)[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
@@ -171,8 +177,7 @@ class FinishedCase:
 def plan(request: SuiteRequest) -> Suite:
     """Understand a suite and find what is done of it; raises BadInputError, and runs nothing but the probe."""
     machine = detect()
-    if request.stale and request.plan is not None:
-        raise BadInputError("--stale with --plan", "leave one of them out: a plan measures what is missing")
+    check_stale(request)
     budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
@@ -287,6 +292,12 @@ def chosen_workloads(request: SuiteRequest) -> Mapping[str, SuiteWorkload]:
         if name not in request.file_workloads:
             raise unknown_name(f"workload of {request.file}", name, request.file_workloads)
     return {name: request.file_workloads[name] for name in named}
+
+
+def check_stale(request: SuiteRequest) -> None:
+    """Raise BadInputError if what is stale is asked for with a plan."""
+    if request.stale and request.plan is not None:
+        raise BadInputError("--stale with --plan", "leave one of them out: a plan measures what is missing")
 
 
 def _are_stored(request: SuiteRequest) -> bool:
@@ -468,10 +479,7 @@ def stale_cases(
 
 def _measured_part(suite: Suite) -> Suite:
     """Return the cases of a suite that were measured once: those that are current, and those that have changed."""
-    named = [
-        (case.workload.name, case.key, registry.for_build(build := case.build.to_dict()).build_lines(build)[0])
-        for case in suite.cases
-    ]
+    named = [(case.workload.name, case.key, case.build_line) for case in suite.cases]
     changed = stale_cases(suite.request, named, host=socket.gethostname())
     reasons = {number: each for number, each in changed.items() if number not in suite.existing}
     measured = [number for number in range(len(suite.cases)) if number in suite.existing or number in reasons]
