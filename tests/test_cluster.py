@@ -534,6 +534,12 @@ def test_a_host_that_has_no_tftune_is_named(tmp_path: Path) -> None:
     assert "missing: not found" in lines[0]
 
 
+def test_a_tool_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInputError, match="needs ssh, which is not in PATH; install ssh here"):
+        ssh.new_certificate()
+
+
 def test_a_node_without_the_certificate_that_it_is_to_read_ends_in_one_line(tmp_path: Path) -> None:
     words = [sys.executable, "-P", str(COMMAND), "node", "tls://127.0.0.1:1", "--tls", "-"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, input="no\n")

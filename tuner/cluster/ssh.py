@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,11 +29,11 @@ _NODE = 'exec {command} node "tls://${{SSH_CONNECTION%% *}}:{port}" --tls -'
 
 
 def new_certificate() -> bytes:
-    """Return a new key with its certificate, which is its own authority; raises BadInputError if openssl is missing."""
-    try:
-        return subprocess.run(_OPENSSL.split(), capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise BadInputError("--cluster ssh:… needs openssl, which cannot be run here", "install openssl") from error
+    """Return a new key with its certificate, which is its own authority; raises BadInputError without the tools."""
+    for tool in ("ssh", "openssl"):
+        if shutil.which(tool) is None:
+            raise BadInputError(f"--cluster ssh:… needs {tool}, which is not in PATH", f"install {tool} here")
+    return subprocess.run(_OPENSSL.split(), capture_output=True, check=True).stdout
 
 
 @contextlib.contextmanager
@@ -95,6 +96,7 @@ def nodes(hosts: dict[str, str], port: int, pem: bytes, tell: Callable[[str], No
     finally:
         ending.set()
         for ssh in started:
+            assert ssh.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 ssh.stdin.close()
         for ssh in started:
