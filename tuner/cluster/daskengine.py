@@ -290,7 +290,7 @@ def schedule(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str]
             dashboard_address="127.0.0.1:0",
         )
         async with scheduler:
-            tell(f"a scheduler listens at {url}; start tftune node {url} on each machine; press Ctrl-C to end")
+            tell(f"a scheduler listens at {url}; press Ctrl-C to end")
             await scheduler.finished()
 
     try:

@@ -22,7 +22,7 @@ from tuner.quantity import age_text, plural
 from tuner.report import pages
 from tuner.report.card import Answer
 from tuner.report.terminal import device_lines
-from tuner.result.study import AT_SAME_LATENCY, ONE, AnswerResult, StudyResult
+from tuner.result.study import AT_SAME_LATENCY, ONE, AnswerResult, StudyResult, nodes_of
 from tuner.result.wording import cores_text, range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
 
@@ -200,7 +200,8 @@ def _evidence(cell: Cell, study: StudyResult, now: datetime) -> str:
     stored = cell.stored
     sessions = 0 if study.recommended is None else len(study.recommended.sessions)
     text = plural(sessions or 1 + len(stored.earlier_finals) + len(stored.checks), "session")
-    text += f" on {plural(len(cell.nodes), 'node')}" if cell.nodes else ""
+    nodes = nodes_of(study) or cell.nodes
+    text += f" on {plural(len(nodes), 'node')}" if nodes else ""
     touched = time_of(stored.touched)
     return f"{text}, {'of unknown age' if touched is None else age_text((now - touched).total_seconds())}"
 
