@@ -42,10 +42,11 @@ from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.job.request import SuiteRequest
 from tuner.measure.budget import Budget
-from tuner.paths import COMMAND
+from tuner.paths import COMMAND, code_version
 from tuner.report.fleet import FleetShown
 from tuner.report.layout import Shell, table
-from tuner.result.study import StudyResult
+from tuner.result.document import describe_study
+from tuner.result.study import StudyResult, nodes_of
 from tuner.space.space import Space
 from tuner.study.storage import all_records, open_storage
 
@@ -665,6 +666,48 @@ def test_a_suite_on_hosts_by_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [case["state"] for case in json.loads(ended.stdout)["cases"]] == ["made"]
     running = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
     assert not [each for each in running if each[-2:] == ["--tls", "-"]]
+
+
+BY_BATCH = '''"""A few small products: large batches are many times as fast."""
+ITEM = "row"
+BATCH_SIZE = 1
+def build():
+    import tensorflow as tf
+    w = tf.Variable(tf.eye(64))
+    def model(x):
+        for _ in range(6):
+            x = tf.nn.relu(tf.linalg.matmul(x, w))
+        return x
+    return model
+def inputs(batch_size):
+    import numpy as np
+    return (np.ones((batch_size, 64), np.float32),)
+'''
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_a_node_measures_the_study_of_another_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.py").write_text(BY_BATCH)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path / "cache"))
+    request = SuiteRequest(workloads="./model.py", time_budget="15s")
+    question = AskOffer(version=code_version(), suite="s", request=request, folder=str(tmp_path))
+    [case] = msgspec.json.decode(nodes.ask(msgspec.json.encode(question)), type=Offer).cases
+    unit = Unit(id="first", key=case.key, request=request, folder=str(tmp_path))
+    monkeypatch.setenv("TFTUNE_NODE", "a")
+    searched = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
+    assert (searched.node, searched.failure) == ("a", "")
+    monkeypatch.setenv("TFTUNE_NODE", "b")
+    unit = Unit(id="second", key=case.key, request=request, folder=str(tmp_path), study=searched.studies)
+    checked = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
+    assert (checked.node, checked.failure) == ("b", "")
+    with nodes.unpacked(checked.studies) as ([record], _):
+        study = describe_study(record)
+    assert nodes_of(study) == {"a", "b"}
+    assert study.recommended is not None
+    assert study.recommended.gain is not None
+    assert {node.node for node in study.recommended.gain.nodes} == {"a", "b"}
 
 
 @needs_dask

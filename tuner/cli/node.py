@@ -59,8 +59,7 @@ def scheduler(
 ) -> None:
     """Connect the nodes and the driver of suites on several machines, until interrupted.
 
-    It is Dask's own scheduler, without what a measurement on the same machine would notice. `dask scheduler` serves,
-    too.
+    It is Dask's scheduler without the parts that disturb measurements on the same machine. `dask scheduler` works, too.
     """
     from tuner.cluster.daskengine import schedule
 

@@ -65,8 +65,8 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
     ),
     stale=measuring(
         "--stale",
-        "Only searches that were done once and are no longer current: TensorFlow, the model, the machine or the search "
-        "space has changed (default workloads: those that the storage has).",
+        "Measure stale studies again. A study is stale if TensorFlow, the model, the machine or the search space has "
+        "changed (default workloads: those of the storage).",
     ),
     modes=other("--modes MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
@@ -86,7 +86,7 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
     stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
     seed=measuring("--seed N", "Random seed of each search.", min=0),
     instances=measuring(
-        "--instances", "Also search several processes on one machine, and smaller batches, as tftune search does."
+        "--instances", "Also search several processes on one machine, and settings at the same latency, as tftune search does."
     ),
     nodes_per_type=measuring(
         "--nodes-per-type N",
@@ -122,9 +122,9 @@ def suite(
 ) -> None:
     """Run one search for each combination of workload, mode, machine shape and framework build.
 
-    Searches that the storage already has are skipped, so the same command continues an interrupted suite. Options that
-    are typed win over those of FILE (docs/cluster.md), whose keys are options without hyphens. `tftune
-    rules` learns from the results. With --plan nothing is searched for: designed settings of many workloads are
+    Searches that the storage already has are skipped, so the same command continues an interrupted suite. The keys of
+    FILE (docs/cluster.md) are options without the leading hyphens, and typed options override them. `tftune rules`
+    learns from the results. With --plan nothing is searched for: designed settings of many workloads are
     measured alike, as open surfaces (`tftune export --what slices`).
     """
     from tuner.job import suite as suites

@@ -7,7 +7,6 @@ that nodes have kept.
 from __future__ import annotations
 
 import itertools
-import socket
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -158,7 +157,7 @@ class Fleet:
             request = planned.completed(request, registry.find(request.framework), devices.find(devices.DEFAULT))
             stop_after_s = parse_duration(str(request.plan), option="--plan")
         check_storage(request.storage)
-        self._suite = digest([socket.gethostname(), absolute(request.storage)])
+        self._suite = digest(absolute(request.storage))  # wherever the driver runs
         self._countdown = Countdown(total_s=stop_after_s)
         check_stale(request)
         named, absent = workloads_of(request)
@@ -204,7 +203,8 @@ class Fleet:
             if self._offers and n_open and waited_s > self.no_node_s:
                 self.is_short = True
                 n = plural(n_open, "measurement is", "measurements are")
-                which = "no other node of their type" if self._again else "no node of their type"
+                is_again = all(entry.state != "missing" for entry in self._entries.values())
+                which = "no other node of their type" if is_again else "no node of their type"
                 hint = "start tftune node on such a machine, then run the same command again"
                 self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
@@ -271,7 +271,7 @@ class Fleet:
         small = [each for each in missing if each.n_bytes <= copies.MOST_BYTES]
         for each in missing:
             size = f"{each.n_bytes / 2**20:,.1f} MiB"
-            what = f"copying it ({size})" if each in small else f"it is too large to copy ({size}); share its folder"
+            what = f"copying it ({size})" if each in small else f"it is too large to copy ({size}), so put it on a shared file system"
             self.events.notice(f"{offer.node} does not have {each.folder / each.model.file}: {what}")
         self._pieces[address] = itertools.chain.from_iterable(each.pieces() for each in small)
         if small:

@@ -45,7 +45,7 @@ class Placement:
     _losses: Counter[str] = field(default_factory=Counter)
 
     def join(self, node: Node) -> None:
-        """Take a node in, with the units of its menu that nobody has offered before."""
+        """Take a node in, with the units of its menu that no node has offered before."""
         if node.menu not in self._queues:
             menu = {*node.menu}
             self._open |= {unit for unit in node.menu if unit not in self._menus} - self.done

@@ -52,7 +52,7 @@ def received_certificate() -> bytes:
         lines.append(line)
         if line == _LAST:
             return b"".join(lines)
-    raise BadInputError("--tls - has found no certificate on stdin", f"name a folder with {', '.join(CERTIFICATES)}")
+    raise BadInputError("--tls - needs a certificate on stdin", f"name a folder with {', '.join(CERTIFICATES)}")
 
 
 def hosts_of(file: Path) -> dict[str, str]:

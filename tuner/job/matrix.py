@@ -50,7 +50,7 @@ class MachineType:
     machine: Machine = field(compare=False)
     """One of these."""
     facts: Mapping[str, Any] = field(compare=False)
-    """What the device of one tells of itself."""
+    """The facts that the device of one reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +145,10 @@ def read_matrix(url: str) -> Matrix:
     n_placeless = sum(not each.nodes for each in newest.values())
     notes = [f"left out: {omitted}"] if omitted else []
     if unresolved:
-        notes.append(f"not found on this machine, so that a changed model is not noticed: {', '.join(unresolved)}")
+        notes.append(f"a change of these models would go unnoticed, as this machine does not have them: {', '.join(unresolved)}")
     if n_placeless:
         n = plural(n_placeless, "study does", "studies do")
-        notes.append(f"{n} not name a host, so that a changed machine is not noticed")
+        notes.append(f"{n} not name a host, so a changed machine would go unnoticed")
     return Matrix(
         rows=sorted(rows),
         columns=sorted(columns, key=lambda each: (each.host, each.device, each.affinity, each.quota_us or 0)),
@@ -165,7 +165,7 @@ def _why_left_out(stored: Attributes) -> str | None:
     if stored.planned:
         return "planned"
     if not is_usual(stored):
-        return "with an objective, a limit, a fixed knob or a precision of their own"
+        return "with another --objective, a limit, --set or --numerics"
     return "without finals" if stored.raw.get("finals") is None else None
 
 

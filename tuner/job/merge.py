@@ -43,8 +43,8 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     """Copy every study of `source`, a URL or a file, that `into` has not; yield each when it is there.
 
     A study that both have is copied again if the other's is newer, and else left alone: merging twice changes nothing.
-    Checks and loads that either copy has measured are kept. One import into a storage at a time: `waiting` is told of
-    another. Raises BadInputError if there is nothing to copy, and before anything is written.
+    Checks and loads that either copy has measured are kept. One import into a storage at a time: `waiting` reports
+    another import. Raises BadInputError if there is nothing to copy, and before anything is written.
     """
     url = storage_url(source)
     if absolute(url) == absolute(into):

@@ -1,6 +1,6 @@
 """The matrix of a storage as a page: models by machine types, what to set on each, and what has to be measured again.
 
-Whatever a study says may come from another machine: nothing of it is trusted to be more than text.
+The content of a study may come from another machine. All of it is treated as text.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ def _summary(matrix: Matrix, now: datetime) -> str:
 
 def _lines(matrix: Matrix) -> Iterator[str]:
     """Yield what the signs mean, what to do next, and what is left open."""
-    yield "A ratio is the speed over the defaults in the finals, with its interval. ✔ faster, = keep, ? undecided."
+    yield "A ratio is the speed-up over the default, pooled over sessions, with its interval. ✔ better, = keep, ? undecided."
     if any(cell.stale for cell in matrix.cells.values()):
-        yield "Stale: something has changed since. On that machine, tftune suite --stale measures it again."
+        yield "Stale: something has changed since the study was measured. tftune suite --stale measures it again there."
     yield from matrix.notes
 
 

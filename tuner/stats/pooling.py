@@ -2,7 +2,7 @@
 
 A setting's gain can depend on the state that the machine is in, for minutes or for days: what else is in its caches,
 where its pages lie, what the neighbours of a virtual machine do. It can also differ between machines of one type. One
-run's interval knows nothing of that. With two sessions or more the interval holds what sessions differ by. With two
+run's interval does not include that. With two sessions or more the interval holds what sessions differ by. With two
 nodes or more, the sessions of each node are pooled first, and the interval holds what nodes differ by.
 
 Notation
@@ -15,8 +15,8 @@ Notation
     se²        q / Σ w_i, with d₀ + n - 1 degrees of freedom
     Q          Σ v_i (x_i - x̂)², v_i = 1/s_i², x̂ = Σ v_i x_i / Σ v_i: χ²(n - 1) if sessions differed by nothing
 
-Of several nodes the same holds with the pooled sessions of node i as x_i and s_i, and with what nodes are believed to
-differ by as τ₀.
+Of several nodes the same holds with the pooled sessions of node i as x_i and s_i, and with the expected
+difference between nodes as τ₀.
 
 Sources: Hartung & Knapp (2001), Statistics in Medicine 20 (the variance of a mean of few studies, by q); Smyth (2004),
 Linear models and empirical Bayes methods (moderation by d₀); Cochran (1954), Biometrics 10 (Q); Freischuetz et al.
@@ -39,7 +39,7 @@ from tuner.stats.estimate import Array, Estimate
 
 BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
 NODES_SD = 0.02
-"""What nodes of one type are believed to differ by (log), worth `BELIEVED_DF` nodes."""
+"""The expected difference between nodes of one type (log), worth `BELIEVED_DF` nodes."""
 _DISAGREE = 0.05  # the error of saying that sessions disagree which do not
 
 
@@ -48,7 +48,7 @@ class PooledVerdict:
     """What `n` sessions report together, and the estimate of each node if there are several.
 
     `sessions_disagree` if they, or the nodes, differ by more than their own noise, and not all on one side of the
-    margin: then there is no verdict, and `codes` has that of each session.
+    margin: then the verdict is undecided, and `codes` has that of each session.
     """
 
     verdict: Verdict
@@ -79,8 +79,8 @@ def pooled_verdict(
     of_nodes = {node: pool(own) for node, own in by_node.items()} if len(by_node) > 1 else {}
     if of_nodes:
         verdict = verdict_on(pool_nodes([*of_nodes.values()]), margin=margin)
-        raw = [own[0] if len(own) == 1 else of_nodes[node] for node, own in by_node.items()]
-        disagree = _disagree(raw, margin)
+        node_estimates = [own[0] if len(own) == 1 else of_nodes[node] for node, own in by_node.items()]
+        disagree = _disagree(node_estimates, margin)
     else:
         verdict, disagree = verdict_on(pool(usable), margin=margin), _disagree(usable, margin)
     if disagree:
@@ -99,7 +99,7 @@ def pool_nodes(nodes: Sequence[Estimate]) -> Estimate:
 
 
 def _pooled(estimates: Sequence[Estimate], s: Array, tau: float) -> Estimate:
-    """Return x̄ and its se, of estimates of standard errors `s`, shape (n,), that are believed to differ by `tau`."""
+    """Return x̄ and its se, of estimates of standard errors `s`, shape (n,), with an expected difference of `tau`."""
     x = np.array([each.mean for each in estimates])
     w = 1 / (tau**2 + s**2)
     mean = float((w * x).sum() / w.sum())
