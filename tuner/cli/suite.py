@@ -86,7 +86,8 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
     stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
     seed=measuring("--seed N", "Random seed of each search.", min=0),
     instances=measuring(
-        "--instances", "Also search several processes on one machine, and settings at the same latency, as tftune search does."
+        "--instances",
+        "Also search several processes on one machine, and settings at the same latency, as tftune search does.",
     ),
     nodes_per_type=measuring(
         "--nodes-per-type N",

@@ -42,6 +42,7 @@ _UNIT = {"unit": 1.0}
 _CONNECT_S = 10.0
 _RETRY_S = 5.0
 _SEND_S = 60.0
+_CLOSE_S = 20.0
 _FILES = dict(zip(("tls_ca_file", "tls_{}_cert", "tls_{}_key"), ssh.CERTIFICATES, strict=True))
 _QUIET = {
     "distributed.worker.profile.enabled": False,
@@ -290,7 +291,9 @@ def schedule(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str]
             dashboard_address="127.0.0.1:0",
         )
         async with scheduler:
-            tell(f"a scheduler listens at {url}; press Ctrl-C to end")
+            tell(f"the scheduler listens at {url} until Ctrl-C")
+            if _is_loopback(urlsplit(scheduler.address).hostname or "") and not _is_loopback(place.hostname or ""):
+                tell(f"here {place.hostname} is this machine alone, which others cannot reach: use its IP address")
             await scheduler.finished()
 
     try:
@@ -320,16 +323,19 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
             dashboard_address="127.0.0.1:0",
             death_timeout=_CONNECT_S,
         )
-        async with worker:
+        await worker
+        try:
             for name, callback in worker.periodic_callbacks.items():
                 if name not in ("heartbeat", "keep-alive"):
                     callback.stop()
             tell(f"{os.environ[NODE_VARIABLE]} is a node of {url}")
-            try:
-                await worker.finished()
-            except asyncio.CancelledError:
-                stop()
-                raise
+            await worker.finished()
+        except asyncio.CancelledError:
+            stop()
+            raise
+        finally:  # if the scheduler ends at the same time, a worker waits for its own end for ever
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(worker.close(), _CLOSE_S)
 
     was_lost = False
     try:

@@ -271,7 +271,11 @@ class Fleet:
         small = [each for each in missing if each.n_bytes <= copies.MOST_BYTES]
         for each in missing:
             size = f"{each.n_bytes / 2**20:,.1f} MiB"
-            what = f"copying it ({size})" if each in small else f"it is too large to copy ({size}), so put it on a shared file system"
+            what = (
+                f"copying it ({size})"
+                if each in small
+                else f"it is too large to copy ({size}), so put it on a shared file system"
+            )
             self.events.notice(f"{offer.node} does not have {each.folder / each.model.file}: {what}")
         self._pieces[address] = itertools.chain.from_iterable(each.pieces() for each in small)
         if small:

@@ -61,8 +61,11 @@ def hosts_of(file: Path) -> dict[str, str]:
         lines = [line.split(maxsplit=1) for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
     except (OSError, ValueError) as error:
         raise BadInputError(f"{file} cannot be read: {error}", "expected a file with one host in each line") from error
-    own = shlex.join([sys.executable, "-P", str(COMMAND)])
-    hosts = {words[0]: words[1] if len(words) > 1 else own for words in lines if words}
+    own, hosts = shlex.join([sys.executable, "-P", str(COMMAND)]), dict[str, str]()
+    for host, *command in filter(None, lines):
+        if host in hosts:
+            raise BadInputError(f"{file} names {host} twice", "keep one line for each host")
+        hosts[host] = command[0] if command else own
     if not hosts:
         raise BadInputError(f"{file} has no hosts", "expected one host in each line")
     return hosts

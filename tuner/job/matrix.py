@@ -145,7 +145,9 @@ def read_matrix(url: str) -> Matrix:
     n_placeless = sum(not each.nodes for each in newest.values())
     notes = [f"left out: {omitted}"] if omitted else []
     if unresolved:
-        notes.append(f"a change of these models would go unnoticed, as this machine does not have them: {', '.join(unresolved)}")
+        notes.append(
+            f"a change of these models would go unnoticed, as this machine does not have them: {', '.join(unresolved)}"
+        )
     if n_placeless:
         n = plural(n_placeless, "study does", "studies do")
         notes.append(f"{n} not name a host, so a changed machine would go unnoticed")
