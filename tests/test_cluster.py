@@ -545,7 +545,7 @@ def test_a_node_without_the_certificate_that_it_is_to_read_ends_in_one_line(tmp_
     words = [sys.executable, "-P", str(COMMAND), "node", "tls://127.0.0.1:1", "--tls", "-"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, input="no\n")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "--tls - has found no certificate on stdin" in ended.stderr
+    assert "--tls - needs a certificate on stdin" in ended.stderr
 
 
 @pytest.mark.parametrize(("words", "option"), [(["--tls", "."], "--tls"), (["--insecure"], "--insecure")])

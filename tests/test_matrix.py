@@ -235,7 +235,7 @@ def test_a_file_is_looked_for_where_it_was_measured_and_one_that_is_not_here_is_
     (tmp_path / "mine.py").unlink()
     assert made.stale() == {("mine", "Made CPU"): ()}
     [note] = made.matrix().notes
-    assert note == "not found on this machine, so that a changed model is not noticed: mine"
+    assert note == "a change of these models would go unnoticed, as this machine does not have them: mine"
 
 
 def test_a_host_that_has_become_another_machine_makes_its_studies_stale(made: MadeStorage) -> None:
@@ -254,7 +254,7 @@ def test_a_study_that_names_no_host_says_so(made: MadeStorage) -> None:
     made.add("resnet50", days=9, host=None)
     made.add("resnet50", days=1, machine=SMALL)
     assert {*made.stale().values()} == {()}
-    assert made.matrix().notes == ["1 study does not name a host, so that a changed machine is not noticed"]
+    assert made.matrix().notes == ["1 study does not name a host, so a changed machine would go unnoticed"]
 
 
 def test_other_questions_are_counted_and_not_shown(made: MadeStorage) -> None:
@@ -266,7 +266,7 @@ def test_other_questions_are_counted_and_not_shown(made: MadeStorage) -> None:
     made.add("resnet50", name="e", limits="strange")
     matrix = made.matrix()
     assert [row.workload for row in matrix.rows] == ["mlp"]
-    own = "2 with an objective, a limit, a fixed knob or a precision of their own"
+    own = "2 with another --objective, a limit, --set or --numerics"
     assert matrix.notes == [f"left out: 1 not measured, 1 planned, {own}"]
     assert [*matrix.unreadable.values()] == [["e"]]
 

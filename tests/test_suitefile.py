@@ -547,7 +547,10 @@ def test_a_model_that_is_too_large_is_not_copied(
     with pytest.raises(TunerError, match="all nodes were refused"):
         Fleet(request=request, engine=engine, events=events, first_node_s=0.0).run()
     [notice] = [call.args[0] for call in events.notice.call_args_list]
-    assert re.search(r"does not have .*team/models/3: it is too large to copy \(0\.0 MiB\); share its folder", notice)
+    assert re.search(
+        r"does not have .*team/models/3: it is too large to copy \(0\.0 MiB\), so put it on a shared file system",
+        notice,
+    )
     assert not elsewhere.exists()
     assert planned(team).missing == [0, 1, 2]
 

@@ -115,7 +115,8 @@ def _summary(matrix: Matrix, now: datetime) -> str:
 
 def _lines(matrix: Matrix) -> Iterator[str]:
     """Yield what the signs mean, what to do next, and what is left open."""
-    yield "A ratio is the speed-up over the default, pooled over sessions, with its interval. ✔ better, = keep, ? undecided."
+    yield "A ratio is the speed-up over the default, pooled over sessions, with its interval."
+    yield "✔ better, = keep, ? undecided."
     if any(cell.stale for cell in matrix.cells.values()):
         yield "Stale: something has changed since the study was measured. tftune suite --stale measures it again there."
     yield from matrix.notes
