@@ -151,6 +151,7 @@ class MadeEngine:
     """By host: the most units that were measured at once."""
     turn: int = 0
     driver_dies_at: int | None = None
+    n_started: int = 0
     tasks: dict[str, Task] = field(default_factory=dict)
     _ready: list[Answer] = field(default_factory=list)
     _stopped: dict[str, int] = field(default_factory=dict)

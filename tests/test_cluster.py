@@ -350,6 +350,65 @@ def test_kills_and_stops_lose_and_double_no_session(winner: Made, seed: int) -> 
         assert len(held) == len({*held}) == 1
 
 
+def test_a_driver_that_is_killed_loses_no_session(winner: Made) -> None:
+    names, n_drivers = NAMES[:3], 0
+    made_nodes = three_of_a_type(winner.template, names)
+    measured: Counter[str] = Counter()
+    for _ in range(40):
+        engine = MadeEngine(winner.template, made_nodes, turns=1, driver_dies_at=3)
+        engine.measured = measured
+        try:
+            winner.fleet(engine, names, n_nodes=3).run()
+            break
+        except TunerError as error:
+            assert error.message == "the driver was killed"
+            n_drivers += 1
+            engine.finish_all()
+    assert n_drivers >= 2
+    assert {len(record.attributes().checks) for record in all_records(winner.storage())} == {2}
+    assert [*measured.values()] == [1] * 9  # nothing is measured twice
+    assert not any(node.held for node in made_nodes.values())
+
+
+def test_a_session_that_fails_leaves_its_node_to_others(winner: Made) -> None:
+    names = NAMES[:3]
+
+    class Failing(MadeEngine):
+        """The first check of all fails as an answering process does."""
+
+        def answers(self, timeout_s: float) -> list[Answer]:
+            came = []
+            for answer in super().answers(timeout_s):
+                is_first = answer.name not in ids_of(names) and answer.name not in ("offer", "forget") and not failed
+                came.append(replace(answer, data=None, failure="no room") if is_first else answer)
+                failed.extend([answer.name] * is_first)
+            return came
+
+    failed: list[str] = []
+    fleet = winner.fleet(Failing(winner.template, three_of_a_type(winner.template, names)), names, n_nodes=3)
+    fleet.run()
+    assert len(failed) == 1
+    assert not any(line.startswith("refused") for line in winner.log.lines)
+    assert {len(record.attributes().checks) for record in all_records(winner.storage())} == {2}
+
+
+def test_a_driver_waits_for_nodes_that_it_has_started(made: Made) -> None:
+    """The first of two has nothing to do, and the other one joins later."""
+    known, other = cases(made.template, ["w0"], "0"), cases(made.template, ["w0"], "0-1")
+    made.fleet(MadeEngine(made.template, {"made://a": MadeNode("a", "one", known)}), ["w0"]).run()
+
+    class Late(MadeEngine):
+        def answers(self, timeout_s: float) -> list[Answer]:
+            if self.turn == 5:
+                self.nodes["made://b"] = MadeNode("b", "two", other)
+            return [*super().answers(timeout_s)]
+
+    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", known)}, n_started=2), ["w0"])
+    fleet.first_node_s = 30.0
+    fleet.run()
+    assert [case.state for case in fleet.cases()] == ["known", "made"]
+
+
 def test_sessions_without_another_node_are_missing_and_said_so(winner: Made) -> None:
     nodes = {"made://a": MadeNode("a", "one", cases(winner.template, ["w0"], "0"))}
     fleet = winner.fleet(MadeEngine(winner.template, nodes), ["w0"], n_nodes=2)

@@ -135,6 +135,27 @@ def test_what_each_copy_measured_by_itself_is_never_lost(two: tuple[str, str, Re
     assert [record.get(key) for record in all_records(opened(into))] == [[one, other, third]]
 
 
+def test_a_check_from_another_machine_leaves_a_study_its_own(two: tuple[str, str, Record]) -> None:
+    """A search goes on with a study that is not marked as imported."""
+    source, into, _ = two
+    list(merge(source, into))
+    [theirs] = all_records(opened(into))
+    finals, began = theirs.get("finals"), "2026-12-24T00:00:00+00:00"
+    theirs.add("checks", {**finals, "contenders": finals["contenders"][:2], "began": began})
+    theirs.put("updated", began)
+    assert [each.what for each in merge(into, source)] == ["newer"]
+    [after] = all_records(opened(source))
+    assert after.get("updated") == after.get("checks")[0]["began"] == began
+    assert "imported" not in after.study.user_attrs
+
+
+@pytest.mark.parametrize("value", [7, ["x"], {"a": 1}])
+def test_checks_and_loads_of_another_form_are_damaged(two: tuple[str, str, Record], value: object) -> None:
+    source, into, theirs = two
+    theirs.put("loads", value)
+    assert [each.what for each in merge(source, into)] == ["skipped: its loads is damaged"]
+
+
 def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Call, tmp_path: Path) -> None:
     storage = opened(small)
     first, second = all_records(storage)[:2]

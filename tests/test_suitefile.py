@@ -366,6 +366,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Nodes:
     """An engine with one node that is another folder of this machine."""
 
+    n_started = 0
+
     def __init__(self, hidden: Path) -> None:
         self.hidden = hidden
         self.asked: Counter[str] = Counter()

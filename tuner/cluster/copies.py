@@ -6,6 +6,7 @@ libraries. A copy lies in the node's cache by the digest of its names and conten
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -113,10 +114,12 @@ def keep(piece: Piece) -> None:
             raise TunerError(f"the copied model of {piece.model.name} is damaged", "run the same command again")
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
+    shutil.rmtree(part, ignore_errors=True)
     oldest_s = time.time() - _KEPT_S
-    for each in _folder().iterdir():
-        if each.stat().st_mtime < oldest_s:
-            shutil.rmtree(each, ignore_errors=True)
+    for copy in _folder().iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another node with the same cache was faster
+            if copy.stat().st_mtime < oldest_s:
+                shutil.rmtree(copy, ignore_errors=True)
 
 
 def _write(part: Path, piece: Piece) -> None:

@@ -28,7 +28,7 @@ from tuner.cluster.engine import Answer
 from tuner.cluster.node import ask, stop
 from tuner.errors import BadInputError, TunerError
 from tuner.job.nested import end_with_parent
-from tuner.machine.host import NODE_VARIABLE
+from tuner.machine.host import NODE_VARIABLE, node_name
 from tuner.paths import COMMAND
 from tuner.study.database import first_line
 
@@ -120,7 +120,7 @@ def _is_loopback(host: str) -> bool:
 class DaskEngine:
     """The nodes that are connected to a scheduler."""
 
-    def __init__(self, url: str, security: Security | None) -> None:
+    def __init__(self, url: str, security: Security | None, *, n_started: int = 0) -> None:
         """Connect; raises BadInputError if no scheduler answers, or if its version of Dask differs."""
         distributed = _distributed()
         try:
@@ -139,6 +139,7 @@ class DaskEngine:
                 f"the scheduler at {url} has version {there} of distributed, and this is {distributed.__version__}",
                 f"install that one here: pip install distributed=={there}",
             )
+        self.n_started = n_started
         self._url = url
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._expected: dict[Future, str] = {}
@@ -225,19 +226,20 @@ def engine(
     `local` has one node on this machine. `ssh:FILE` has one on each host of a file, whose lines `tell` gets.
     """
     with contextlib.ExitStack() as cleanup:
-        security = None
+        security, n_started = None, 0
         is_own = url == LOCAL or url.startswith(SSH)
         if is_own and (tls is not None or insecure):
             option = "--insecure" if tls is None else "--tls"
             raise BadInputError(f"{option} with --cluster {url}", f"leave {option} out: tftune starts this cluster")
         if url == LOCAL:
-            url = cleanup.enter_context(_own_cluster())
+            url, n_started = cleanup.enter_context(_own_cluster()), 1
         elif is_own:
             hosts = ssh.hosts_of(Path(url.removeprefix(SSH)))
+            n_started = len(hosts)
             url, security = cleanup.enter_context(_ssh_cluster(hosts, tell))
         else:
             security = security_of(url, tls, insecure=insecure)
-        connected = DaskEngine(url, security)
+        connected = DaskEngine(url, security, n_started=n_started)
         cleanup.callback(connected.close)
         yield connected
 
@@ -308,7 +310,7 @@ def serve(url: str, *, tls: Path | None, insecure: bool, tell: Callable[[str], N
     """Serve the scheduler at a URL as a node until interrupted. If the scheduler is lost, try to connect again."""
     security = security_of(url, tls, insecure=insecure)
     distributed = _distributed()
-    os.environ.setdefault(NODE_VARIABLE, socket.gethostname())
+    os.environ[NODE_VARIABLE] = node_name() or socket.gethostname()
 
     async def one_life(folder: str) -> None:
         host = str(urlsplit(url).hostname)

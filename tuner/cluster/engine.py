@@ -23,6 +23,9 @@ class Answer:
 class Engine(Protocol):
     """Nodes by address. A lost node never returns under its old address."""
 
+    n_started: int
+    """How many nodes the engine has started itself. They join later."""
+
     def addresses(self) -> Collection[str]:
         """Return the nodes that are there now; raises TunerError if the engine itself is lost."""
 

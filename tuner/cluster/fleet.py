@@ -6,11 +6,12 @@ that nodes have kept.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +25,7 @@ from tuner.cluster.node import packed, unpacked
 from tuner.cluster.placement import MOST_LOSSES, Node, Placement
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
 from tuner.devices import registry as devices
-from tuner.errors import BadInputError, TunerError
+from tuner.errors import BadInputError, DamagedStudyError, TunerError
 from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job import planned
@@ -173,7 +174,7 @@ class Fleet:
     def run(self) -> None:
         """Run all missing cases until no node can run another; raises TunerError if no node joins."""
         idle_s, is_noted = time.monotonic(), False
-        looked_s = 0.0
+        looked_s = began_s = 0.0
         while True:
             if not self._placement.running() or time.monotonic() - looked_s >= self.look_s:
                 self._look()
@@ -197,8 +198,9 @@ class Fleet:
                     raise TunerError("all nodes were refused", "correct what is named above, then start them again")
                 waited = duration_text(waited_s)
                 raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
-            n_open = self._placement.n_open()
-            if self._is_over or (self._offers and not n_open):
+            n_open, began_s = self._placement.n_open(), began_s or time.monotonic()
+            is_early = len(self._asked) < self.engine.n_started and time.monotonic() - began_s < self.first_node_s
+            if self._is_over or (self._offers and not n_open and not is_early):
                 break
             if self._offers and n_open and waited_s > self.no_node_s:
                 self.is_short = True
@@ -345,17 +347,18 @@ class Fleet:
             if is_complete:
                 entry.state = "known"
                 self._placement.done.add(entry.case.id)
-                if self.request.nodes_per_type > 1:
-                    entry.study = describe_study(record)
             else:
-                entry.state, entry.study = "begun", describe_study(record)
+                entry.state = "begun"
+            if not is_complete or self.request.nodes_per_type > 1:
+                with contextlib.suppress(DamagedStudyError):
+                    entry.study = describe_study(record)
         self._offers[address] = offer
         at_home = {unit for unit, entry in self._entries.items() if entry.state in ("known", "made")}
         self._merged[address] = sorted(at_home.intersection(offer.held))
         menu = tuple(case.id for case in cases)
         self._placement.join(Node(address=address, host=offer.host, menu=menu, held=frozenset(offer.held)))
-        for case in new:
-            self._add_sessions(case.id)
+        for case in cases:
+            self._add_sessions(case.id, offer.held)
         self.events.joined(offer)
 
     def _stale_part(
@@ -385,16 +388,18 @@ class Fleet:
     def _case(self, unit: str) -> OfferedCase:
         return self._again[unit].case if unit in self._again else self._entries[unit].case
 
-    def _add_sessions(self, name: str) -> None:
-        """Add the sessions that a case lacks on other nodes."""
+    def _add_sessions(self, name: str, held: Collection[str] = ()) -> None:
+        """Add the sessions that a case lacks on other nodes, and those that a node has `held` for an earlier driver."""
         entry, n_nodes = self._entries[name], self.request.nodes_per_type
         study = entry.study
         if n_nodes == 1 or study is None or entry.state not in ("known", "made") or not answers_to_check(study):
             return
-        for number in range(max(1, len(nodes_of(study))) + 1, n_nodes + 1):
+        n_done = len(nodes_of(study, answers_to_check(study)))
+        for number in range(1, n_nodes + 1):
             unit = digest([name, study.study, study.created, number], length=16)
-            self._again[unit] = _Again(of=name, case=msgspec.structs.replace(entry.case, again=True))
-            self._placement.add(unit, like=name)
+            if number > n_done or unit in held:
+                self._again[unit] = _Again(of=name, case=msgspec.structs.replace(entry.case, again=True))
+                self._placement.add(unit, like=name)
 
     def _may_run(self, unit: str, node: Node) -> bool:
         """Return whether a node is not one that the study of a unit was, or is, measured on."""
@@ -402,7 +407,7 @@ class Fleet:
         if again is None:
             return True
         study = self._entries[again.of].study
-        used = set() if study is None else nodes_of(study)
+        used = set() if study is None else nodes_of(study, answers_to_check(study))
         for address, other in self._placement.running().items():
             if other in self._again and self._again[other].of == again.of:
                 used.add(self._offers[address].name)
@@ -420,9 +425,14 @@ class Fleet:
 
     def _take(self, answer: Answer) -> None:
         """Take an answer; one that cannot be read comes from another version."""
-        if answer.data is None:
+        if answer.data is None and answer.name == _COPY:
+            self.events.notice(f"{answer.address} cannot keep a copied model, and goes on without it: {answer.failure}")
+            self._pieces[answer.address] = iter(())
+            self._ask_offer(answer.address)
+        elif answer.data is None:
             self._failures[answer.address] += 1
-            if answer.name in self._entries and self._failures[answer.address] < _MOST_FAILURES:
+            is_unit = answer.name in self._entries or answer.name in self._again
+            if is_unit and self._failures[answer.address] < _MOST_FAILURES:
                 self._give_up(answer.address, self._placement.interrupt(answer.address, answer.name))
             else:
                 self._refuse(answer.address, answer.failure)
@@ -484,6 +494,8 @@ class Fleet:
         if study is not None:
             entry.study = study
         failure = end.failure or ("" if study is not None else "its studies could not be read")
+        if study is not None and not failure and end.node not in nodes_of(study, answers_to_check(study)):
+            failure = "a session had too few rounds; use a quieter node"
         self.is_short = self.is_short or bool(failure)
         self.events.ended(self._offers[address].node, again.case, failure or study or "", self._n_left())
 

@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.errors import BadInputError
+from tuner.machine.exits import last_words
 from tuner.paths import COMMAND
 
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
@@ -33,7 +35,10 @@ def new_certificate() -> bytes:
     for tool in ("ssh", "openssl"):
         if shutil.which(tool) is None:
             raise BadInputError(f"--cluster ssh:… needs {tool}, which is not in PATH", f"install {tool} here")
-    return subprocess.run(_OPENSSL.split(), capture_output=True, check=True).stdout
+    made = subprocess.run(_OPENSSL.split(), capture_output=True, check=False)
+    if made.returncode != 0:
+        raise BadInputError(f"openssl makes no certificate: {last_words(made.stderr.decode())}", "repair openssl here")
+    return made.stdout
 
 
 @contextlib.contextmanager
@@ -102,7 +107,8 @@ def nodes(hosts: dict[str, str], port: int, pem: bytes, tell: Callable[[str], No
             assert ssh.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 ssh.stdin.close()
+        deadline_s = time.monotonic() + _END_S
         for ssh in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                ssh.wait(_END_S)
+                ssh.wait(max(0.0, deadline_s - time.monotonic()))
             ssh.kill()

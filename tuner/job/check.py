@@ -211,8 +211,9 @@ def _parsed_request(
     framework, space = subject.framework, subject.space
     is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
-        # Another node of a cluster may lack the folder.
-        with contextlib.chdir(stored.folder if Path(stored.folder).is_dir() else "."):
+        # A node of a cluster is in its own folder already.
+        is_here = isinstance(request, CheckRequest) and request.spec is not None
+        with contextlib.chdir("." if is_here else stored.folder):
             checked = understand(
                 SearchRequest(
                     workload=replace(spec, framework=framework.name),

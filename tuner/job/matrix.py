@@ -114,6 +114,7 @@ def read_matrix(url: str) -> Matrix:
             study = _Known(stored=stored, key=key_of(stored), nodes=nodes.get(name, frozenset()))
             reason = _why_left_out(stored)
             place = _row_of(stored), _type_of(study)
+            _question(stored)
         except (DamagedStudyError, KeyError) as error:  # a device may lack any fact
             part = error.part if isinstance(error, DamagedStudyError) else str(error)
             unreadable.setdefault(f"damaged: its {part} cannot be read", []).append(name)

@@ -89,6 +89,7 @@ class Target:
         team.
         """
         try:
+            _check_lists(record)
             described = describe_study(record)
         except DamagedStudyError as error:
             return ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged"), None
@@ -99,11 +100,13 @@ class Target:
             names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
         others = [Record(optuna.load_study(study_name=name, storage=self._storage)) for name in names]
         copies = [r for r in others if unreadable(r.attributes()) is None and _identity(r) == _identity(record)]
-        known = next((copy for copy in copies if _contains(copy, record)), None)
+        known = next((copy for copy in copies if _contains(copy, record) or _was_only_checked(record, copy)), None)
         if known is not None:
             missing = _not_in(known, record)
             with self._engine.begin() as into:
                 _append(into, known.name, missing)
+                if missing and (record.get("updated") or "") > (known.get("updated") or ""):
+                    _put(into, known.name, "updated", record.get("updated"))
             line = ImportLine(source=record.name, study=known.name, what="newer" if missing else "known")
             if missing or _not_in(record, known):
                 described = describe_study(known)
@@ -169,13 +172,17 @@ def _append(into: sqlalchemy.Connection, name: str, measured: Mapping[str, Seque
     for key, values in measured.items():
         is_list = sqlalchemy.and_(table.c.study_id == study, table.c.key == key)
         stored = into.scalar(sqlalchemy.select(table.c.value_json).where(is_list))
-        both = sorted([*json.loads(stored or "[]"), *values], key=_began)
-        into.execute(table.delete().where(is_list))
-        into.execute(table.insert(), {"study_id": study, "key": key, "value_json": json.dumps(both)})
+        _put(into, name, key, sorted([*json.loads(stored or "[]"), *values], key=_began))
 
 
-def _began(measured: Mapping[str, str]) -> str:
-    return measured.get("began") or measured.get("measured") or ""
+def _put(into: sqlalchemy.Connection, name: str, key: str, value: object) -> None:
+    study, table = _id_of(into, name), models.StudyUserAttributeModel.__table__
+    into.execute(table.delete().where(table.c.study_id == study, table.c.key == key))
+    into.execute(table.insert(), {"study_id": study, "key": key, "value_json": json.dumps(value)})
+
+
+def _began(measured: Mapping[str, object]) -> str:
+    return str(measured.get("began") or measured.get("measured") or "")
 
 
 def _id_of(rows: sqlalchemy.Connection, name: str) -> int:
@@ -204,6 +211,13 @@ def _contains(a: Record, b: Record) -> bool:
     return _trials(b) <= _trials(a) and _state(b) <= _state(a)
 
 
+def _was_only_checked(a: Record, b: Record) -> bool:
+    """Return whether copy `a` of a study has checks or loads that copy `b` has not, and is like it in all else."""
+    others = {*_APPENDED, "updated", IMPORTED}
+    own, theirs = ({k: v for k, v in each.study.user_attrs.items() if k not in others} for each in (a, b))
+    return bool(_not_in(b, a)) and own == theirs and _trials(a) == _trials(b)
+
+
 def _trials(record: Record) -> Counter[tuple[object, ...]]:
     """Return what tells the trials of two copies of a study apart: not their numbers, which a copy counts anew."""
     return Counter((*sorted(trial.params.items()), trial.value) for trial in _finished(record))
@@ -211,8 +225,19 @@ def _trials(record: Record) -> Counter[tuple[object, ...]]:
 
 def _not_in(a: Record, b: Record) -> dict[str, list[object]]:
     """Return the checks and loads of copy `b` that copy `a` has not: each may have measured some by itself."""
-    missing = {key: [each for each in b.get(key) or () if each not in (a.get(key) or ())] for key in _APPENDED}
+    missing = {}
+    for key in _APPENDED:
+        texts = {json.dumps(value, sort_keys=True) for value in a.get(key) or ()}
+        missing[key] = [value for value in b.get(key) or () if json.dumps(value, sort_keys=True) not in texts]
     return {key: values for key, values in missing.items() if values}
+
+
+def _check_lists(record: Record) -> None:
+    """Raise DamagedStudyError if the checks or loads of a study are no list of objects."""
+    for key in _APPENDED:
+        values = record.get(key) or []
+        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            raise DamagedStudyError(record.name, key, TypeError("expected a list of objects"))
 
 
 def _finished(record: Record) -> list[FrozenTrial]:

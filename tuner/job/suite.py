@@ -396,14 +396,25 @@ def is_usual(stored: Attributes) -> bool:
 
 def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a suite with these options could have made a study, whatever workload and shape it is of."""
-    spec = replace(stored.spec, framework=None)
-    chosen = [each.spec for each in request.file_workloads.values()] or [WorkloadSpec(words=spec.words)]
-    lines = {replace(each, mode=spec.mode, device=request.device).command_line for each in chosen}
+    spec = replace(stored.spec, framework=None, words=_places(stored.spec.words, str(stored.folder)))
+    chosen = [each.spec for each in request.file_workloads.values()] or [WorkloadSpec(words=stored.spec.words)]
+    lines = {
+        replace(own, mode=spec.mode, device=request.device, words=_places(own.words, ".")).command_line
+        for own in (chosen if request.file_workloads else [replace(chosen[0], words=spec.words)])
+    }
     return (
         _was_asked_for(stored, request)
         and stored.subject.framework is registry.find(request.framework)
         and spec.command_line in lines
     )
+
+
+def _places(names: Sequence[str], folder: str) -> tuple[str, ...]:
+    """Return the words that name a workload, with a path that is there in full: others may have typed it otherwise."""
+    if len(names) != 1 or names[0] in workloads.names():
+        return tuple(names)
+    path = os.path.join(folder, os.path.expanduser(names[0]))  # noqa: PTH111, PTH118  # pathlib's may raise
+    return (os.path.realpath(path) if os.path.exists(path) else names[0],)  # noqa: PTH110
 
 
 # ---- what is stale --------------------------------------------------------------------------------------------------
@@ -465,7 +476,8 @@ def stale_cases(
         is_same = subject.workload.name == name and (then.mode, then.execution) == (now.mode, now.execution)
         is_same &= then.batch_sizes == now.batch_sizes
         if then.host != now.host:
-            return is_same and host in hosts.get(stored.study, ())
+            held = [each for each in (stored.finals, *stored.checks) if each is not None]
+            return is_same and host in {*hosts.get(stored.study, ()), *(each.node for each in held)}
         return is_same and (then.affinity, then.quota_us) == (now.affinity, now.quota_us)
 
     reasons = {}

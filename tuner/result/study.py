@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -418,10 +418,14 @@ class StudyResult(Subject, frozen=True, kw_only=True):
         return {of: answer for of, answer in answers.items() if answer is not None}
 
 
-def nodes_of(study: StudyResult) -> set[str]:
-    """Return the nodes of clusters that the answers of a study were measured on."""
-    answers = study.answers.values()
-    return {session.node for answer in answers for session in answer.recommended.sessions if session.node}
+def nodes_of(study: StudyResult, answers: Collection[str] | None = None) -> set[str]:
+    """Return the nodes of clusters that all these answers of a study were measured on; by default any of all."""
+    by_answer = [
+        {session.node for session in answer.recommended.sessions if session.node}
+        for of, answer in study.answers.items()
+        if answers is None or of in answers
+    ]
+    return set().union(*by_answer) if answers is None else set.intersection(*by_answer)
 
 
 class NoStudyResult(Document, frozen=True, kw_only=True):

@@ -112,8 +112,8 @@ class StoredFinals:
             each = 1 - (1 - data["level"]) / max(1, len(contenders) - 1)
             levels = {c.names[0]: each for c in contenders}
         return cls(
-            began=data.get("began", ""),
-            node=data.get("node", ""),
+            began=convert(data.get("began", ""), str),
+            node=convert(data.get("node", ""), str),
             contenders=contenders,
             rounds=convert(data["rounds"], list[Round]),
             levels=dict(levels),
