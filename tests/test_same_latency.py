@@ -211,7 +211,7 @@ def test_it_is_shown_beside_the_answers_that_it_was_asked_for(
     record.put("latency_finals", {**held, "beside": beside})
     is_there, why, [line], verdict = shown()
     assert (is_there, why) == (True, None)
-    assert verdict == msgspec.to_builtins(describe_line(record)).get("verdict")
+    assert verdict == msgspec.json.decode(msgspec.json.encode(describe_line(record))).get("verdict")
     assert "better" in line
     assert "intra_op=" in line
     record.put("finals", {**held, "contenders": [{**first, "setting": {**first["setting"], "inter_op": 5}}, *rest]})

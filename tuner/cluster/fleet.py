@@ -6,7 +6,6 @@ that nodes have kept.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import tempfile
 import time
@@ -103,6 +102,8 @@ class _Again:
     """A unit that measures the study of another unit, `of`, again."""
 
     of: str
+    node: str
+    """The name of the node that it is measured on."""
     case: OfferedCase
 
 
@@ -181,8 +182,10 @@ class Fleet:
                 looked_s = time.monotonic()
             if not self._is_over:
                 self._place()
-            for answer in self.engine.answers(_TURN_S):
+            came = self.engine.answers(_TURN_S)
+            for answer in came:
                 self._take(answer)
+            idle_s = time.monotonic() if came else idle_s  # to take them may have been long
             self.events.turn()
             waited_s = time.monotonic() - idle_s
             silent = self._waits - self._pieces.keys()
@@ -198,7 +201,7 @@ class Fleet:
                     raise TunerError("all nodes were refused", "correct what is named above, then start them again")
                 waited = duration_text(waited_s)
                 raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
-            n_open, began_s = self._placement.n_open(), began_s or time.monotonic()
+            n_open, began_s = self._n_open(), began_s or time.monotonic()
             is_early = len(self._asked) < self.engine.n_started and time.monotonic() - began_s < self.first_node_s
             if self._is_over or (self._offers and not n_open and not is_early):
                 break
@@ -210,6 +213,7 @@ class Fleet:
                 hint = "start tftune node on such a machine, then run the same command again"
                 self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
+        self.is_short = self.is_short or (not self._is_over and self._n_open_sessions() > 0)
         self._end()
 
     @property
@@ -307,9 +311,7 @@ class Fleet:
         """Mark a unit as failed if it was lost too often; `unit` is None for most."""
         if unit is not None:
             failure = f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes"
-            if unit in self._again:
-                self.is_short = True
-            else:
+            if unit not in self._again:
                 self._entries[unit].state, self._entries[unit].failure = "failed", failure
             self.events.ended(self._offers[address].node, self._case(unit), failure, self._n_left())
 
@@ -350,15 +352,18 @@ class Fleet:
             else:
                 entry.state = "begun"
             if not is_complete or self.request.nodes_per_type > 1:
-                with contextlib.suppress(DamagedStudyError):
+                try:
                     entry.study = describe_study(record)
+                except DamagedStudyError as error:
+                    self.is_short = True
+                    self.events.notice(str(error))
         self._offers[address] = offer
         at_home = {unit for unit, entry in self._entries.items() if entry.state in ("known", "made")}
         self._merged[address] = sorted(at_home.intersection(offer.held))
         menu = tuple(case.id for case in cases)
         self._placement.join(Node(address=address, host=offer.host, menu=menu, held=frozenset(offer.held)))
         for case in cases:
-            self._add_sessions(case.id, offer.held)
+            self._add_sessions(case.id, [address])
         self.events.joined(offer)
 
     def _stale_part(
@@ -388,30 +393,55 @@ class Fleet:
     def _case(self, unit: str) -> OfferedCase:
         return self._again[unit].case if unit in self._again else self._entries[unit].case
 
-    def _add_sessions(self, name: str, held: Collection[str] = ()) -> None:
-        """Add the sessions that a case lacks on other nodes, and those that a node has `held` for an earlier driver."""
-        entry, n_nodes = self._entries[name], self.request.nodes_per_type
-        study = entry.study
-        if n_nodes == 1 or study is None or entry.state not in ("known", "made") or not answers_to_check(study):
+    def _add_sessions(self, name: str, addresses: Collection[str]) -> None:
+        """Add a session of a case on each of these nodes that has none; the first ones to come are enough."""
+        study, n_nodes = self._entries[name].study, self.request.nodes_per_type
+        if not self._lacks_sessions(name):
             return
-        n_done = len(nodes_of(study, answers_to_check(study)))
-        for number in range(1, n_nodes + 1):
-            unit = digest([name, study.study, study.created, number], length=16)
-            if number > n_done or unit in held:
-                self._again[unit] = _Again(of=name, case=msgspec.structs.replace(entry.case, again=True))
+        assert study is not None
+        done = nodes_of(study, answers_to_check(study))
+        for address in addresses:
+            offer = self._offers[address]
+            unit = digest([name, study.study, study.created, offer.name], length=16)
+            if offer.name in done or len(done) >= n_nodes:
+                self._merged[address] += [unit] * (unit in offer.held)
+            elif unit not in self._again:
+                case = msgspec.structs.replace(self._entries[name].case, again=True)
+                self._again[unit] = _Again(of=name, node=offer.name, case=case)
                 self._placement.add(unit, like=name)
 
+    def _lacks_sessions(self, name: str) -> bool:
+        """Return whether sessions of a case are asked for on several nodes, and its study has something to measure."""
+        entry = self._entries[name]
+        if self.request.nodes_per_type == 1 or entry.study is None or entry.state not in ("known", "made"):
+            return False
+        return bool(answers_to_check(entry.study))
+
+    def _n_sessions(self, name: str) -> int:
+        """Return on how many nodes a case was measured, or is now."""
+        study = self._entries[name].study
+        n_done = 0 if study is None else len(nodes_of(study, answers_to_check(study)))
+        running = self._placement.running().values()
+        return n_done + sum(unit in self._again and self._again[unit].of == name for unit in running)
+
     def _may_run(self, unit: str, node: Node) -> bool:
-        """Return whether a node is not one that the study of a unit was, or is, measured on."""
+        """Return whether a session is of this node, and still wanted."""
         again = self._again.get(unit)
         if again is None:
             return True
-        study = self._entries[again.of].study
-        used = set() if study is None else nodes_of(study, answers_to_check(study))
-        for address, other in self._placement.running().items():
-            if other in self._again and self._again[other].of == again.of:
-                used.add(self._offers[address].name)
-        return self._offers[node.address].name not in used
+        is_wanted = self._n_sessions(again.of) < self.request.nodes_per_type
+        return is_wanted and again.node == self._offers[node.address].name
+
+    def _n_open(self) -> int:
+        """Return how many searches and sessions are missing and run nowhere."""
+        n_searches = len(self._placement.open) - len(self._placement.open & self._again.keys())
+        return n_searches + self._n_open_sessions()
+
+    def _n_open_sessions(self) -> int:
+        if self.request.nodes_per_type == 1:
+            return 0
+        lacking = [name for name in self._entries if self._lacks_sessions(name)]
+        return sum(max(0, self.request.nodes_per_type - self._n_sessions(name)) for name in lacking)
 
     def _packed(self, name: str) -> bytes:
         """Return the study of a case as it is sent."""
@@ -484,19 +514,24 @@ class Fleet:
         else:
             entry.state = "made"
             self._merged[address].append(name)
-        self._add_sessions(name)
+        self._add_sessions(name, [at for at, other in self._placement.nodes.items() if name in other.menu])
         result = entry.study if entry.study is not None and not entry.failure else entry.failure
         self.events.ended(node, entry.case, result, self._n_left())
 
     def _take_session(self, address: str, again: _Again, end: UnitEnd) -> None:
         """Take the end of a session on another node. A failure of its own leaves the answer as it is."""
         entry, study = self._entries[again.of], self._merge(end) if end.studies else None
+        failure = end.failure or ("" if study is not None else "its studies could not be read")
         if study is not None:
             entry.study = study
-        failure = end.failure or ("" if study is not None else "its studies could not be read")
-        if study is not None and not failure and end.node not in nodes_of(study, answers_to_check(study)):
-            failure = "a session had too few rounds; use a quieter node"
-        self.is_short = self.is_short or bool(failure)
+            answers = answers_to_check(study)
+            if answers and not failure and again.node not in nodes_of(study, answers):
+                failure = "a session had too few rounds; use a quieter node"
+        if self._n_sessions(again.of) >= self.request.nodes_per_type:
+            for unit in [unit for unit, other in self._again.items() if other.of == again.of]:
+                self._placement.close(unit)
+                for other_address, offer in self._offers.items():
+                    self._merged[other_address] += [unit] * (unit in offer.held)
         self.events.ended(self._offers[address].node, again.case, failure or study or "", self._n_left())
 
     def _merge(self, end: UnitEnd) -> StudyResult | None:
@@ -522,7 +557,7 @@ class Fleet:
             asked &= {*self.engine.addresses()}
 
     def _n_left(self) -> int:
-        return self._placement.n_open() + len(self._placement.running())
+        return self._n_open() + len(self._placement.running())
 
     def _sent(self) -> SuiteRequest:
         """Return the request as nodes may see it: the URL of a storage may hold a password."""

@@ -35,7 +35,7 @@ class Placement:
     done: set[str] = field(default_factory=set)
     may_run: Callable[[str, Node], bool] = lambda _unit, _node: True
     nodes: dict[str, Node] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
+    open: set[str] = field(default_factory=set)
     """The units that are to be run, and run nowhere."""
     _queues: dict[Menu, deque[str]] = field(default_factory=dict)
     _menus: dict[str, list[Menu]] = field(default_factory=lambda: defaultdict(list))
@@ -48,9 +48,9 @@ class Placement:
         """Take a node in, with the units of its menu that no node has offered before."""
         if node.menu not in self._queues:
             menu = {*node.menu}
-            self._open |= {unit for unit in node.menu if unit not in self._menus} - self.done
+            self.open |= {unit for unit in node.menu if unit not in self._menus} - self.done
             units = [*node.menu, *(unit for unit, other in self._added.items() if other in menu)]
-            self._queues[node.menu] = deque(unit for unit in units if unit in self._open)
+            self._queues[node.menu] = deque(unit for unit in units if unit in self.open)
             for unit in units:
                 self._menus[unit].append(node.menu)
         self.nodes[node.address] = node
@@ -60,7 +60,7 @@ class Placement:
         if unit in self._added or unit in self.done:
             return
         self._added[unit] = like
-        self._open.add(unit)
+        self.open.add(unit)
         self._menus[unit] = [*self._menus[like]]
         for menu in self._menus[unit]:
             self._queues[menu].append(unit)
@@ -85,7 +85,7 @@ class Placement:
             unit = self._next(node)
             if unit is not None:
                 busy.add(node.host)
-                self._open.discard(unit)
+                self.open.discard(unit)
                 node.unit = unit
                 placed.append((node.address, unit))
         return placed
@@ -96,12 +96,14 @@ class Placement:
         if unit in self.done:
             return False
         self.done.add(unit)
-        self._open.discard(unit)
+        self.open.discard(unit)
         return True
 
-    def n_open(self) -> int:
-        """Return how many units are not done and run nowhere."""
-        return len(self._open)
+    def close(self, unit: str) -> None:
+        """Take a unit as done that nobody needs any more."""
+        if unit in self.open:
+            self.open.discard(unit)
+            self.done.add(unit)
 
     def running(self) -> dict[str, str]:
         """Return the unit of each node that runs one, by its address."""
@@ -109,13 +111,13 @@ class Placement:
 
     def _next(self, node: Node) -> str | None:
         """Return what a node is to run: what it has in part, else the first of its queue."""
-        for unit in node.held & self._open:
+        for unit in node.held & self.open:
             if node.menu in self._menus[unit] and self.may_run(unit, node):
                 return unit
         queue = self._queues[node.menu]
         for _ in range(len(queue)):
             unit = queue.popleft()
-            if unit not in self._open:
+            if unit not in self.open:
                 continue
             if self.may_run(unit, node):
                 return unit
@@ -129,13 +131,13 @@ class Placement:
 
     def _give_back(self, unit: str) -> str | None:
         """Put a unit that was not ended in front of the others, or return it if that happened too often."""
-        if unit in self.done or unit in self._open or any(node.unit == unit for node in self.nodes.values()):
+        if unit in self.done or unit in self.open or any(node.unit == unit for node in self.nodes.values()):
             return None
         self._losses[unit] += 1
         if self._losses[unit] >= MOST_LOSSES:
             self.done.add(unit)
             return unit
-        self._open.add(unit)
+        self.open.add(unit)
         for menu in self._menus[unit]:
             self._queues[menu].appendleft(unit)
         return None

@@ -211,9 +211,9 @@ def _parsed_request(
     framework, space = subject.framework, subject.space
     is_own = objective in OF_MODELS and objective is not Objective.CAPACITY
     try:
-        # A node of a cluster is in its own folder already.
+        # A node of a cluster is in its own folder already, and another machine may lack the folder of the study.
         is_here = isinstance(request, CheckRequest) and request.spec is not None
-        with contextlib.chdir("." if is_here else stored.folder):
+        with contextlib.chdir("." if is_here or not Path(stored.folder).is_dir() else stored.folder):
             checked = understand(
                 SearchRequest(
                     workload=replace(spec, framework=framework.name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
@@ -99,17 +100,19 @@ class Target:
             alike = sqlalchemy.or_(column == stem, column.startswith(f"{stem}.", autoescape=True))
             names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
         others = [Record(optuna.load_study(study_name=name, storage=self._storage)) for name in names]
-        copies = [r for r in others if unreadable(r.attributes()) is None and _identity(r) == _identity(record)]
+        copies = [copy for copy in others if _is_readable(copy) and _identity(copy) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record) or _was_only_checked(record, copy)), None)
         if known is not None:
             missing = _not_in(known, record)
+            is_later = (record.get("updated") or "") > (known.get("updated") or "")
             with self._engine.begin() as into:
                 _append(into, known.name, missing)
-                if missing and (record.get("updated") or "") > (known.get("updated") or ""):
+                if missing and is_later:
                     _put(into, known.name, "updated", record.get("updated"))
             line = ImportLine(source=record.name, study=known.name, what="newer" if missing else "known")
             if missing or _not_in(record, known):
-                described = describe_study(known)
+                with contextlib.suppress(DamagedStudyError):
+                    described = describe_study(known)
             return line, structs.replace(described, study=known.name)
         # If both searched on by themselves, both are kept.
         older = next((copy for copy in copies if _contains(record, copy)), None)
@@ -209,6 +212,14 @@ def parts() -> Iterator[tuple[sqlalchemy.Table, str]]:
 def _contains(a: Record, b: Record) -> bool:
     """Return whether copy `a` of a study contains everything that copy `b` contains, but for checks and loads."""
     return _trials(b) <= _trials(a) and _state(b) <= _state(a)
+
+
+def _is_readable(record: Record) -> bool:
+    try:
+        _check_lists(record)
+    except DamagedStudyError:
+        return False
+    return unreadable(record.attributes()) is None
 
 
 def _was_only_checked(a: Record, b: Record) -> bool:

@@ -21,7 +21,7 @@ import optuna
 from msgspec import UNSET, Struct
 
 from tuner.devices import registry as devices
-from tuner.errors import BadInputError, NoModeError, TunerError, unknown_name
+from tuner.errors import BadInputError, DamagedStudyError, NoModeError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.identity import digest
@@ -396,25 +396,29 @@ def is_usual(stored: Attributes) -> bool:
 
 def is_of_suite(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a suite with these options could have made a study, whatever workload and shape it is of."""
-    spec = replace(stored.spec, framework=None, words=_places(stored.spec.words, str(stored.folder)))
-    chosen = [each.spec for each in request.file_workloads.values()] or [WorkloadSpec(words=stored.spec.words)]
-    lines = {
-        replace(own, mode=spec.mode, device=request.device, words=_places(own.words, ".")).command_line
-        for own in (chosen if request.file_workloads else [replace(chosen[0], words=spec.words)])
-    }
-    return (
-        _was_asked_for(stored, request)
-        and stored.subject.framework is registry.find(request.framework)
-        and spec.command_line in lines
+    if not _was_asked_for(stored, request) or stored.subject.framework is not registry.find(request.framework):
+        return False
+    spec = replace(stored.spec, framework=None)
+    if not request.file_workloads:
+        plain = WorkloadSpec(words=spec.words, mode=spec.mode, device=request.device)
+        return spec.command_line == plain.command_line
+    named = [replace(own.spec, mode=spec.mode, device=request.device) for own in request.file_workloads.values()]
+    return any(
+        replace(own, words=spec.words).command_line == spec.command_line and _is_same_model(own, stored)
+        for own in named
     )
 
 
-def _places(names: Sequence[str], folder: str) -> tuple[str, ...]:
-    """Return the words that name a workload, with a path that is there in full: others may have typed it otherwise."""
-    if len(names) != 1 or names[0] in workloads.names():
-        return tuple(names)
-    path = os.path.join(folder, os.path.expanduser(names[0]))  # noqa: PTH111, PTH118  # pathlib's may raise
-    return (os.path.realpath(path) if os.path.exists(path) else names[0],)  # noqa: PTH110
+def _is_same_model(spec: WorkloadSpec, stored: Attributes) -> bool:
+    """Return whether a spec has the words of a study, or names the same file here in other words."""
+    words = stored.spec.words
+    if tuple(words) == tuple(spec.words) or len(words) != 1:
+        return tuple(words) == tuple(spec.words)
+    try:
+        there, here = (os.path.expanduser(name) for name in (words[0], spec.words[0]))  # noqa: PTH111
+        return os.path.samefile(os.path.join(stored.folder, there), here)  # noqa: PTH118, PTH121
+    except (OSError, ValueError):  # pathlib's raise more on what others have stored
+        return False
 
 
 # ---- what is stale --------------------------------------------------------------------------------------------------
@@ -467,17 +471,20 @@ def stale_cases(
     storage = open_storage(request.storage, create=False) if cases else None
     if storage is None:
         return {}
-    hosts = hosts_in(storage)
     stored_studies = [each for each in attributes_in(storage)[0].values() if is_of_suite(each, request)]
     known = [(each, key_of(each, usual=cases[0][1])) for each in sorted(stored_studies, key=lambda each: each.touched)]
+    hosts = {name: {*names} for name, names in hosts_in(storage).items()}
+    for stored in stored_studies:
+        with contextlib.suppress(DamagedStudyError):  # in a cluster a host may have another name
+            held = (stored.finals, *stored.checks)
+            hosts.setdefault(stored.study, set()).update(finals.node for finals in held if finals is not None)
 
     def is_earlier(stored: Attributes, then: CaseKey, name: str, now: CaseKey) -> bool:
         subject = stored.subject
         is_same = subject.workload.name == name and (then.mode, then.execution) == (now.mode, now.execution)
         is_same &= then.batch_sizes == now.batch_sizes
         if then.host != now.host:
-            held = [each for each in (stored.finals, *stored.checks) if each is not None]
-            return is_same and host in {*hosts.get(stored.study, ()), *(each.node for each in held)}
+            return is_same and host in hosts.get(stored.study, ())
         return is_same and (then.affinity, then.quota_us) == (now.affinity, now.quota_us)
 
     reasons = {}

@@ -425,7 +425,7 @@ def nodes_of(study: StudyResult, answers: Collection[str] | None = None) -> set[
         for of, answer in study.answers.items()
         if answers is None or of in answers
     ]
-    return set().union(*by_answer) if answers is None else set.intersection(*by_answer)
+    return set().union(*by_answer) if answers is None or not by_answer else set.intersection(*by_answer)
 
 
 class NoStudyResult(Document, frozen=True, kw_only=True):
