@@ -110,8 +110,8 @@ class FleetShown:
                 words = ["lost" if row.is_lost else "idle", "", ""]
             else:
                 took_s = time.monotonic() - row.began_s
-                left_s = max(0.0, self.budget_s - took_s)
-                left = f"about {duration_text(left_s)}" if self.budget_s and not row.case.again else ""
+                left_s = self.budget_s - took_s  # a search may overrun its budget by its finals
+                left = f"about {duration_text(left_s)}" if left_s > 0 and not row.case.again else ""
                 words = [_title(row.case), duration_text(took_s), left]
             shown.add_row(node, row.machine, *words, str(row.n_done))
         shown.caption = (
