@@ -10,7 +10,7 @@ import itertools
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +28,7 @@ from tuner.errors import BadInputError, DamagedStudyError, TunerError
 from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job import planned
-from tuner.job.merge import Target, absolute, copied
+from tuner.job.merge import Target, absolute, copy_study
 from tuner.job.request import SuiteRequest
 from tuner.job.sessions import answers_to_check
 from tuner.job.suite import check_stale, matching_studies, stale_cases, workloads_of
@@ -335,16 +335,23 @@ class Fleet:
                 self.events.skipped(offer.node, case)
         if not cases:
             return
-        cases, reasons = self._stale_part(offer, cases) if self.request.stale else (cases, {})
+        new = [case for case in cases if case.id not in self._entries]
+        stored = {new[n].id: study for n, study in matching_studies(self.request, [case.key for case in new]).items()}
+        reasons = dict[str, tuple[str, ...]]()
+        if self.request.stale:
+            named = [(case.workload, case.key, case.build) for case in new]
+            changed = {new[n].id: reason for n, reason in stale_cases(self.request, named, host=offer.node).items()}
+            reasons = {name: reason for name, reason in changed.items() if name not in stored}
+            never = {case.id for case in new} - stored.keys() - reasons.keys()  # measured
+            cases, new = ([case for case in part if case.id not in never] for part in (cases, new))
         # Several nodes of a host have one name, and people have to tell them apart.
         n_same = sum(each.node.split("#")[0] == offer.node for each in self._offers.values())
         offer = msgspec.structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)
-        new = [case for case in cases if case.id not in self._entries]
         self._entries |= {
             case.id: _Entry(case=case, machine=offer.machine, stale=reasons.get(case.id, ())) for case in new
         }
-        for number, (record, is_complete) in matching_studies(self.request, [case.key for case in new]).items():
-            entry = self._entries[new[number].id]
+        for name, (record, is_complete) in stored.items():
+            entry = self._entries[name]
             entry.name = record.name
             if is_complete:
                 entry.state = "known"
@@ -365,16 +372,6 @@ class Fleet:
         for case in cases:
             self._add_sessions(case.id, [address])
         self.events.joined(offer)
-
-    def _stale_part(
-        self, offer: Offer, cases: Sequence[OfferedCase]
-    ) -> tuple[list[OfferedCase], dict[str, tuple[str, ...]]]:
-        """Return the cases that were measured once, and by name what has changed since."""
-        keys, node = [case.key for case in cases], offer.node.split("#")[0]
-        current = matching_studies(self.request, keys)
-        changed = stale_cases(self.request, [(case.workload, case.key, case.build) for case in cases], host=node)
-        measured = [case for number, case in enumerate(cases) if number in current or number in changed]
-        return measured, {cases[number].id: reasons for number, reasons in changed.items() if number not in current}
 
     # ---- units ------------------------------------------------------------------------------------------------------
 
@@ -450,7 +447,7 @@ class Fleet:
         assert study is not None
         assert storage is not None
         with tempfile.TemporaryDirectory() as folder:
-            copied(storage, study.study, file := Path(folder) / "unit.db")
+            copy_study(storage, study.study, file := Path(folder) / "unit.db")
             return packed(file)
 
     def _take(self, answer: Answer) -> None:

@@ -200,7 +200,7 @@ def _run(unit: Unit) -> UnitEnd:
 
 
 def _name_as_asked(storage_file: Path, own: WorkloadSpec, asked: WorkloadSpec, folder: str) -> None:
-    """Let the studies of a copy have the path that was asked for: that of the copy is only this node's."""
+    """Let the studies of a copy have the path that was asked for. The path of the copy is only this node's."""
     storage = open_storage(f"{FILE_URL}{storage_file}", create=False)
     for record in [] if storage is None else all_records(storage):
         spec = replace(own, words=asked.words, name=asked.name)

@@ -59,6 +59,8 @@ class Cell:
 
     record: Record
     stored: Attributes
+    build: str
+    """In a line."""
     nodes: frozenset[str]
     """The names of the hosts that have run its trials, as far as they are known: checks do not name theirs."""
     stale: tuple[str, ...]
@@ -136,6 +138,7 @@ def read_matrix(url: str) -> Matrix:
         place: Cell(
             record=Record(optuna.load_study(study_name=study.stored.study, storage=storage)),
             stored=study.stored,
+            build=build_line(study.stored),
             nodes=study.nodes,
             stale=now.changes(study),
         )
@@ -205,7 +208,7 @@ def _type_of(study: _Known) -> MachineType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Now:
-    """What a storage and this machine know of the present."""
+    """The present state, from a storage and this machine."""
 
     builds: dict[tuple[str, ...], _Known]
     """The study that was measured last, by where a build takes the place of another."""
@@ -215,7 +218,7 @@ class _Now:
 
     @classmethod
     def of(cls, known: list[_Known], fingerprints: dict[tuple[str, ...], str | None]) -> _Now:
-        """Return what the studies say, the oldest of which comes first."""
+        """Return what the studies report; the oldest comes first."""
         return cls(
             builds={each.build_place: each for each in known},
             machines={(node, each.device): each.key for each in known for node in each.nodes},

@@ -129,7 +129,7 @@ class Target:
         return line, structs.replace(described, study=name)
 
 
-def copied(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:
+def copy_study(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:
     """Copy one study into an SQLite file of its own."""
     with import_lock(absolute(f"{FILE_URL}{file}")):
         Target(f"{FILE_URL}{file}").add(Record(optuna.load_study(study_name=name, storage=storage)), engine_of(storage))
@@ -157,8 +157,7 @@ def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_n
         ]
         if copied:
             into.execute(table.insert(), copied)
-    mark = {"study_id": new_study, "key": IMPORTED, "value_json": json.dumps(socket.gethostname())}
-    into.execute(models.StudyUserAttributeModel.__table__.insert(), mark)
+    _put(into, name, IMPORTED, socket.gethostname())
 
 
 def _inserted(into: sqlalchemy.Connection, table: sqlalchemy.Table, row: Mapping[str, object]) -> int:

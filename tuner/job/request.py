@@ -274,7 +274,7 @@ class SuiteWorkload:
     modes: str | None = None
     """None for inference."""
     batch_size: str | None = None
-    """None for those of the search space."""
+    """None for the batch sizes of the search space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ class SuiteRequest:
     stale: bool = False
     """Whether only what was measured once, and has changed since, is measured again."""
     modes: str | None = None
-    """None for those of each workload."""
+    """None for the modes of each workload."""
     cpus: str | None = None
     cpu_quotas: str | None = None
     framework: str = DEFAULT

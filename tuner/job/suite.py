@@ -278,7 +278,7 @@ def workloads_of(request: SuiteRequest) -> tuple[list[NamedWorkload], list[str]]
 
 
 def chosen_workloads(request: SuiteRequest) -> Mapping[str, SuiteWorkload]:
-    """Return the workloads of a suite by their names in the request: those of the suite file, or what it names."""
+    """Return the workloads of a suite by their names in the request: from the suite file, or what it names."""
     requested_names = words(ALL if request.workloads is None else request.workloads)
     if _are_stored(request):
         requested_names = _measured_words(request)
@@ -322,7 +322,7 @@ def _measured_words(request: SuiteRequest) -> list[str]:
 
 
 def _modes(request: SuiteRequest, chosen: SuiteWorkload) -> list[str]:
-    """Return the modes of a workload: those of `--modes`, else its own."""
+    """Return the modes of a workload: `--modes`, else its own."""
     text = request.modes if request.modes is not None else chosen.modes
     modes = words(INFERENCE if text is None else text)
     if not modes:

@@ -15,7 +15,6 @@ from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job.matrix import Cell, MachineType, Matrix, Row
 from tuner.job.selection import time_of
-from tuner.job.suite import build_line
 from tuner.paths import file_stem
 from tuner.plain import printable
 from tuner.quantity import age_text, plural
@@ -27,7 +26,7 @@ from tuner.result.wording import cores_text, range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
 
 INDEX = "index"
-"""The name of the page, beside those of the studies."""
+"""The name of the page, beside the pages of the studies."""
 _MISSING = "not measured"
 _DAMAGED = "cannot be read"
 _STYLE = """
@@ -52,7 +51,7 @@ body{max-width:90rem}
 
 
 def html(matrix: Matrix, studies: Mapping[str, StudyResult], now: datetime) -> str:
-    """Return the page; `studies` are those of the cells by name, each of which has a page beside this one."""
+    """Return the page; `studies` are the studies of the cells by name, each of which has a page beside this one."""
     titles = _titles(matrix)
     heads = "".join(f"<th>{escape(title)}<small>{escape(rest)}</small></th>" for title, rest in titles)
     rows = []
@@ -153,7 +152,7 @@ def _device_words(column: MachineType) -> list[str]:
 
 def _builds(matrix: Matrix, row: Row) -> dict[str, str]:
     """Return what tells the builds of a framework apart, by their lines; nothing if there is one."""
-    lines = {build_line(cell.stored) for (other, _), cell in matrix.cells.items() if other.framework == row.framework}
+    lines = {cell.build for (other, _), cell in matrix.cells.items() if other.framework == row.framework}
     n_most = max(line.count(", ") for line in lines) + 1
     short = ({line: ", ".join(line.split(", ")[:n]) for line in lines} for n in range(1, n_most + 1))
     return next(each for each in short if len({*each.values()}) == len(lines)) if len(lines) > 1 else {}
@@ -222,7 +221,7 @@ def _html_cell(
         linked = word if number else f'<a href="{escape(page_name(study.study))}">{word}</a>'
         setting = " ".join(f"<code>{escape(each)}</code>" for each in answer.setting)
         parts.append(f"<p><b>{linked}</b> {setting}<small>{escape(answer.text)}</small></p>")
-    small = [escape(_evidence(cell, study, now)), escape(_builds(matrix, row).get(build_line(cell.stored), ""))]
+    small = [escape(_evidence(cell, study, now)), escape(_builds(matrix, row).get(cell.build, ""))]
     small += [f"<mark>stale</mark> {escape(', '.join(cell.stale))}"] if cell.stale else []
     parts += [f"<small>{text}</small>" for text in small if text]
     return answers[0].code.value.replace(" ", "-") + (" stale" if cell.stale else ""), "".join(parts)
@@ -240,7 +239,7 @@ def _markdown_cell(
         setting = " ".join(answer.setting).replace("`", "'").replace("\n", " ")
         words = [f"**{answer.mark} {answer.word}**", f"`{setting}`" if setting else "", _plain(answer.text)]
         parts.append(" ".join(filter(None, words)))
-    parts += [_evidence(cell, study, now), _plain(_builds(matrix, row).get(build_line(cell.stored), ""))]
+    parts += [_evidence(cell, study, now), _plain(_builds(matrix, row).get(cell.build, ""))]
     parts += [f"**stale**: {_plain(', '.join(cell.stale))}"] if cell.stale else []
     return "; ".join(filter(None, parts))
 

@@ -66,7 +66,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
 class PooledResult(VerdictResult, frozen=True, kw_only=True):
     """What several sessions report together; if they disagree, the verdict is undecided.
 
-    `nodes` are those of a cluster that the sessions were held on, if there are several.
+    `nodes` are the nodes of a cluster that the sessions were held on, if there are several.
     """
 
     sessions: int

@@ -48,7 +48,7 @@ class PooledVerdict:
     """What `n` sessions report together, and the estimate of each node if there are several.
 
     `sessions_disagree` if they, or the nodes, differ by more than their own noise, and not all on one side of the
-    margin: then the verdict is undecided, and `codes` has that of each session.
+    margin: then the verdict is undecided, and `codes` has the verdict of each session.
     """
 
     verdict: Verdict
