@@ -42,6 +42,7 @@ from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
 from tuner.job.request import SuiteRequest
+from tuner.job.sessions import answers_to_check
 from tuner.measure.budget import Budget
 from tuner.paths import COMMAND, code_version
 from tuner.report.fleet import FleetShown
@@ -775,13 +776,15 @@ def test_a_node_measures_the_study_of_another_again(tmp_path: Path, monkeypatch:
     (tmp_path / "model.py").write_text(BY_BATCH)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path / "cache"))
-    request = SuiteRequest(workloads="./model.py", time_budget="15s")
+    request = SuiteRequest(workloads="./model.py", time_budget="60s")  # 15 s were too short beside other tests
     question = AskOffer(version=code_version(), suite="s", request=request, folder=str(tmp_path))
     [case] = msgspec.json.decode(nodes.ask(msgspec.json.encode(question)), type=Offer).cases
     unit = Unit(id="first", key=case.key, request=request, folder=str(tmp_path))
     monkeypatch.setenv("TFTUNE_NODE", "a")
     searched = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
     assert (searched.node, searched.failure) == ("a", "")
+    with nodes.unpacked(searched.studies) as ([record], _):
+        assert answers_to_check(describe_study(record)), "the search proved no answer that could be checked"
     monkeypatch.setenv("TFTUNE_NODE", "b")
     unit = Unit(id="second", key=case.key, request=request, folder=str(tmp_path), study=searched.studies)
     checked = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
