@@ -37,7 +37,8 @@ from tuner.cluster import ssh
 from tuner.cluster.daskengine import security_of
 from tuner.cluster.engine import Answer
 from tuner.cluster.fleet import Fleet
-from tuner.cluster.placement import MOST_LOSSES, Node, Placement
+from tuner.cluster.placement import MOST_LOSSES, Placement
+from tuner.cluster.sessions import Node, Sessions
 from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
@@ -50,7 +51,7 @@ from tuner.report.layout import Shell, table
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult, nodes_of
 from tuner.space.space import Space
-from tuner.study.storage import all_records, open_storage
+from tuner.study.storage import Scratch, all_records, open_storage
 
 # ---- placement ------------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,52 @@ def test_whatever_happens_each_unit_ends_once(seed: int, n_nodes: int, n_units: 
     assert set(ends) == placement.done
 
 
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 8), st.integers(1, 4))
+def test_whatever_happens_each_case_is_measured_once_on_a_node(
+    seed: int, n_names: int, n_cases: int, n_nodes: int
+) -> None:
+    chance, placement = random.Random(seed), Placement(Sessions(n_nodes))
+    menu = tuple(f"u{n}" for n in range(n_cases))
+    nodes: dict[str, frozenset[str]] = {}
+    lost: set[str] = set()
+    address = 0
+    for turn in range(400):
+        while len(placement.nodes) < n_names:
+            address += 1
+            there = {each.name for each in placement.nodes.values()}
+            name = next(f"n{n}" for n in range(n_names) if f"n{n}" not in there)
+            placement.join(Node(address=f"a{address}", host=name, name=name, menu=menu))
+        placement.place()
+        sessions, running = placement.sessions, placement.running()
+        of = Counter(sessions.of[unit].case for unit in running.values() if unit in sessions.of)
+        assert all(n + len(nodes[case]) <= n_nodes for case, n in of.items())
+        for at, unit in running.items():
+            name, case = placement.nodes[at].name, sessions.of[unit].case if unit in sessions.of else unit
+            if turn > 300 or chance.random() < 0.6:
+                assert placement.end(at, unit)
+                assert name not in nodes.get(case, ())
+                nodes[case] = nodes.get(case, frozenset()) | {name}
+                sessions.measured(case, "its study", nodes[case], placement.types[case])
+            elif chance.random() < 0.1:
+                failed = placement.leave(at) if chance.random() < 0.5 else placement.interrupt(at, unit)
+                lost |= {case} if failed else set()
+    assert not placement.running()
+    assert all(len(nodes[case]) == min(n_nodes, n_names) for case in menu if case not in lost)
+    n_open = sum(n_nodes - len(each) for each in nodes.values())
+    assert placement.sessions.n_open() == n_open
+
+
+def test_a_node_goes_on_with_a_session_that_it_has_and_forgets_one_that_nobody_needs() -> None:
+    placement = Placement(Sessions(2))
+    placement.done |= {"u", "v"}
+    for case, names in {"u": "a", "v": "ab"}.items():
+        placement.sessions.measured(case, "its study", frozenset(names))
+    held = {case: digest([case, "its study"]) + digest("c") for case in "uv"}
+    c = Node(address="c", host="c", name="c", menu=("u", "v", "w"), held=frozenset(held.values()))
+    assert placement.join(c) == [held["v"]]
+    assert placement.place() == [("c", held["u"])]  # before the search of w
+
+
 # ---- a driver over made nodes ---------------------------------------------------------------------------------------
 
 
@@ -171,8 +218,8 @@ class Log:
     def started(self, node: str, case: OfferedCase, n_left: int) -> None:
         self.lines.append(f"started {case.workload}")
 
-    def ended(self, node: str, case: OfferedCase, outcome: StudyResult | str, n_left: int) -> None:
-        self.lines.append(f"ended {case.workload}: {outcome if isinstance(outcome, str) else outcome.study}")
+    def ended(self, node: str, case: OfferedCase, outcome: str, n_left: int) -> None:
+        self.lines.append(f"ended {case.workload}: {outcome}")
 
     def notice(self, line: str) -> None:
         self.lines.append(line)
@@ -192,7 +239,11 @@ class Made:
         request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale)
         made = {(name, "inference"): name for name in names}  # no file has them
         waits_s = {"first_node_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
-        return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **waits_s)
+        outcome = {"outcome": lambda study: study.study}
+        return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **outcome, **waits_s)
+
+    def studies(self) -> list[StudyResult]:
+        return [describe_study(record) for record in all_records(self.storage())]
 
     def storage(self) -> optuna.storages.BaseStorage:
         storage = open_storage(self.url, create=True)
@@ -310,8 +361,7 @@ def test_a_result_is_measured_again_on_other_nodes_of_its_type(winner: Made) -> 
     fleet.run()
     assert not fleet.is_short
     assert winner.stored() == ids_of(names)
-    for study in fleet.studies():
-        assert study is not None
+    for study in winner.studies():
         assert study.recommended is not None
         gain = study.recommended.gain
         assert gain is not None
@@ -329,8 +379,7 @@ def test_nodes_that_disagree_are_named_and_nothing_is_recommended(winner: Made) 
     engine = MadeEngine(winner.template, three_of_a_type(winner.template, ["w0"]), ratios={"b": 0.8, "a": 0.8})
     fleet = winner.fleet(engine, ["w0"], n_nodes=3)
     fleet.run()
-    [study] = fleet.studies()
-    assert study is not None
+    [study] = winner.studies()
     assert study.recommended is not None
     assert study.recommended.source == study.default
     assert "on 3 nodes combined, which disagree (" in study.recommended.reason
@@ -424,7 +473,7 @@ def test_a_session_that_ended_for_a_driver_that_is_gone_is_only_forgotten(winner
     study, [check] = describe_study(record), record.attributes().checks
     name = next(name for name in "abc" if name not in nodes_of(study))
     for at in (name, check.node):
-        unit = digest(["w0-0", study.study, study.created, at], length=16)
+        unit = digest(["w0-0", f"{study.study} {study.created}"]) + digest(at)
         made_nodes[f"made://{at}"].held[unit] = UnitEnd(node=at, wall_s=1.0)
     engine = MadeEngine(winner.template, made_nodes)
     again = winner.fleet(engine, ["w0"], n_nodes=2)
@@ -783,13 +832,13 @@ def test_a_node_measures_the_study_of_another_again(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TFTUNE_NODE", "a")
     searched = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
     assert (searched.node, searched.failure) == ("a", "")
-    with nodes.unpacked(searched.studies) as ([record], _):
+    with nodes.unpacked(searched.studies, Scratch()) as ([record], _):
         assert answers_to_check(describe_study(record)), "the search proved no answer that could be checked"
     monkeypatch.setenv("TFTUNE_NODE", "b")
     unit = Unit(id="second", key=case.key, request=request, folder=str(tmp_path), study=searched.studies)
     checked = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
     assert (checked.node, checked.failure) == ("b", "")
-    with nodes.unpacked(checked.studies) as ([record], _):
+    with nodes.unpacked(checked.studies, Scratch()) as ([record], _):
         study = describe_study(record)
     assert nodes_of(study) == {"a", "b"}
     assert study.recommended is not None

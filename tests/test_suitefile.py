@@ -38,7 +38,7 @@ from tuner.measure.budget import Budget
 from tuner.paths import code_version
 from tuner.space.space import Space
 from tuner.study.record import SCHEMA
-from tuner.study.storage import open_storage
+from tuner.study.storage import Scratch, open_storage
 from tuner.study.subject import workload_facts
 from tuner.workload.spec import WorkloadSpec
 
@@ -409,9 +409,8 @@ def test_a_model_is_copied_and_its_case_is_the_same(
     _scripted(monkeypatch, code)
     events = MagicMock()
     engine = Nodes(team.parent / "models")
-    fleet = Fleet(
-        request=asked(team, storage=f"sqlite:///{tmp_path}/s.db"), engine=engine, events=events, first_node_s=0.0
-    )
+    request = asked(team, storage=f"sqlite:///{tmp_path}/s.db")
+    fleet = Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0)
     fleet.run()
     assert engine.asked["copy"] == 6  # the protocol, three pieces of the data, the empty file, and the end
     assert engine.asked["offer"] == 2
@@ -448,7 +447,7 @@ def test_a_study_of_a_copy_has_the_path_that_was_asked_for(
     )
     end = msgspec.json.decode(nodes.answer(msgspec.json.encode(unit)), type=UnitEnd)
     assert end.failure == "it was tried"
-    with nodes.unpacked(end.studies) as (records, _):
+    with nodes.unpacked(end.studies, Scratch()) as (records, _):
         [record] = records
         assert record.get("command") == f"tftune search {team.parent}/models/3 --signature serve"
         stored = record.attributes()
@@ -547,7 +546,7 @@ def test_a_model_that_is_too_large_is_not_copied(
     events, engine = MagicMock(), Nodes(team.parent / "models")
     request = asked(team, storage=f"sqlite:///{tmp_path}/s.db", workloads="ranker")
     with pytest.raises(TunerError, match="all nodes were refused"):
-        Fleet(request=request, engine=engine, events=events, first_node_s=0.0).run()
+        Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0).run()
     [notice] = [call.args[0] for call in events.notice.call_args_list]
     assert re.search(
         r"does not have .*team/models/3: it is too large to copy \(0\.0 MiB\), so put it on a shared file system",

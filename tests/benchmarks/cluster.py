@@ -31,11 +31,12 @@ from tests.scripted import noisy, run
 from tuner.cluster.fleet import Fleet
 from tuner.job.request import SuiteRequest
 from tuner.measure.budget import Budget
+from tuner.report.studylist import outcome
 from tuner.study.storage import all_records, open_storage
 from tuner.workload import workload as workloads
 
 SEED = 20261
-_UNIT_S = 55.0  # about how long a unit of SUITE takes, with starting, beside three nodes that start
+_UNIT_S = 50.0  # about how long a unit of SUITE takes, with starting, next to three nodes that start
 
 
 def kills(n_workers: int = 20, n_schedulers: int = 5, n_drivers: int = 10) -> Iterator[Figure]:
@@ -56,7 +57,7 @@ def kills(n_workers: int = 20, n_schedulers: int = 5, n_drivers: int = 10) -> It
             while driver.poll() is None or driver.returncode != 0:
                 if driver.poll() is None and left.total():
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        driver.wait(chance.uniform(0.1, 1.0) * _UNIT_S)
+                        driver.wait(chance.uniform(0.1, 2.0) * _UNIT_S)
                 if driver.poll() is None and not left.total():
                     driver.wait()
                 elif driver.poll() is None:
@@ -148,7 +149,8 @@ def many(n_nodes: int = 1000, n_units: int = 20000) -> Iterator[Figure]:
         url = f"sqlite:///{folder}/suite.db"
         made = {(name, "inference"): name for name in names}  # no file has them
         request = SuiteRequest(workloads="lenet5", storage=url)
-        fleet = Fleet(request=request, engine=engine, events=_Silent(), fingerprints=made, look_s=0.0)
+        listens = {"events": _Silent(), "outcome": lambda study: outcome(study, "")}
+        fleet = Fleet(request=request, engine=engine, fingerprints=made, look_s=0.0, **listens)
         began_s = time.process_time()
         fleet.run()
         took_s = time.process_time() - began_s - engine.own_s

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
 
 from tuner.cli import options
 from tuner.cli.node import Insecure, Tls
@@ -178,16 +177,13 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
         FleetShown(console(stderr=True), budget_s) as shown,
         engine(cluster, tls=tls, insecure=insecure, tell=shown.notice) as nodes,
     ):
-        fleet = Fleet(request=request, engine=nodes, events=shown)
+        fleet = Fleet(request=request, engine=nodes, events=shown, outcome=lambda study: outcome(study, ""))
         try:
             fleet.run()
         except KeyboardInterrupt:
             interrupted = True
             shown.notice("interrupted; the same command collects what nodes have, and continues")
-    cases = [
-        structs.replace(case, outcome=case.outcome or outcome(study, ""))
-        for case, study in zip(fleet.cases(), fleet.studies(), strict=True)
-    ]
+    cases = fleet.cases()
     _show_end(
         cases,
         fleet.absent,

@@ -10,18 +10,20 @@ import itertools
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import sqlalchemy
+from msgspec import structs
 
 from tuner.cluster import copies
 from tuner.cluster.engine import Answer, Engine
 from tuner.cluster.node import packed, unpacked
-from tuner.cluster.placement import MOST_LOSSES, Node, Placement
+from tuner.cluster.placement import MOST_LOSSES, Placement
+from tuner.cluster.sessions import Node, Sessions
 from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, DamagedStudyError, TunerError
@@ -31,15 +33,15 @@ from tuner.job import planned
 from tuner.job.merge import Target, absolute, copy_study
 from tuner.job.request import SuiteRequest
 from tuner.job.sessions import answers_to_check
-from tuner.job.suite import check_stale, matching_studies, stale_cases, workloads_of
+from tuner.job.suite import check_stale, matching_studies, never_measured, stale_cases, workloads_of
 from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.paths import DEFAULT_STORAGE, code_version
 from tuner.quantity import duration_text, plural
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
-from tuner.result.study import StudyResult, nodes_of
-from tuner.study.storage import check_storage, open_storage, storage_errors
+from tuner.result.study import PlannedResult, StudyResult, nodes_of
+from tuner.study.storage import Scratch, check_storage, open_storage, storage_errors
 
 _OFFER, _FORGET, _COPY = "offer", "forget", "copy"
 _FIRST_NODE_S = 60.0
@@ -70,8 +72,8 @@ class FleetEvents(Protocol):
     def started(self, node: str, case: OfferedCase, n_left: int) -> None:
         """A case starts on a node; `n_left` cases are not finished."""
 
-    def ended(self, node: str, case: OfferedCase, outcome: StudyResult | str, n_left: int) -> None:
-        """A case has ended with its study, or a reason why there is none."""
+    def ended(self, node: str, case: OfferedCase, outcome: str, n_left: int) -> None:
+        """A case has ended: how, or a reason why it has no study."""
 
     def notice(self, line: str) -> None:
         """A line for the user."""
@@ -90,21 +92,17 @@ class _Entry:
     node: str = ""
     stale: tuple[str, ...] = ()
     """What has changed since it was measured, of a suite of what is stale."""
-    name: str | None = None
-    """Of its study."""
-    study: StudyResult | None = None
-    failure: str = ""
+    study: str | None = None
+    """The name of its study."""
+    planned: PlannedResult | None = None
+    outcome: str = ""
+    """How it ended, or why it failed."""
     wall_s: float | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Again:
-    """A unit that measures the study of another unit, `of`, again."""
-
-    of: str
-    node: str
-    """The name of the node that it is measured on."""
-    case: OfferedCase
+    @property
+    def is_at_home(self) -> bool:
+        """Return whether the storage has its study."""
+        return self.state in ("known", "made")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +112,8 @@ class Fleet:
     request: SuiteRequest
     engine: Engine
     events: FleetEvents
+    outcome: Callable[[StudyResult], str]
+    """What people read of a study."""
     first_node_s: float = _FIRST_NODE_S
     no_node_s: float = _NO_NODE_S
     look_s: float = _LOOK_S
@@ -123,10 +123,11 @@ class Fleet:
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of each workload, by its name in the request and the mode."""
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    _again: dict[str, _Again] = field(default_factory=dict)
     _placement: Placement = field(init=False)
-    _offers: dict[str, Offer] = field(default_factory=dict)
-    """Of each node that was ever used, by its address."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """For people, of each node that was ever used, by its address."""
+    _never: set[str] = field(default_factory=set)
+    """The cases that a suite of what is stale leaves out, as they were never measured."""
     _asked: set[str] = field(default_factory=set)
     _waits: set[str] = field(default_factory=set)
     """The nodes whose offer is not there yet."""
@@ -142,12 +143,13 @@ class Fleet:
     _words: str | None = None
     """The workloads as nodes are to be asked for them."""
     _target: Target | None = None
+    _scratch: Scratch = field(default_factory=Scratch)
     _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
 
     def __post_init__(self) -> None:
         """Understand the suite; raises BadInputError."""
         request = self.request
-        self._placement = Placement(may_run=self._may_run)
+        self._placement = Placement(Sessions(request.nodes_per_type))
         if request.nodes_per_type < 1:
             raise BadInputError(f"--nodes-per-type is {request.nodes_per_type}", "expected 1 or more")
         if request.nodes_per_type > 1 and request.plan is not None:
@@ -196,16 +198,16 @@ class Fleet:
             if self._placement.running() or self._waits:
                 idle_s = idle_s if self._waits and not self._placement.running() else time.monotonic()
                 continue
-            if not self._offers and waited_s > self.first_node_s:
+            if not self._names and waited_s > self.first_node_s:
                 if self._asked:
                     raise TunerError("all nodes were refused", "correct what is named above, then start them again")
                 waited = duration_text(waited_s)
                 raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
             n_open, began_s = self._n_open(), began_s or time.monotonic()
             is_early = len(self._asked) < self.engine.n_started and time.monotonic() - began_s < self.first_node_s
-            if self._is_over or (self._offers and not n_open and not is_early):
+            if self._is_over or (self._names and not n_open and not is_early):
                 break
-            if self._offers and n_open and waited_s > self.no_node_s:
+            if self._names and n_open and waited_s > self.no_node_s:
                 self.is_short = True
                 n = plural(n_open, "measurement is", "measurements are")
                 is_again = all(entry.state != "missing" for entry in self._entries.values())
@@ -213,7 +215,7 @@ class Fleet:
                 hint = "start tftune node on such a machine, then run the same command again"
                 self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
-        self.is_short = self.is_short or (not self._is_over and self._n_open_sessions() > 0)
+        self.is_short = self.is_short or (not self._is_over and self._placement.sessions.n_open() > 0)
         self._end()
 
     @property
@@ -235,11 +237,11 @@ class Fleet:
                 python=entry.case.python,
                 runtime=entry.case.runtime,
                 state=entry.state,
-                study=entry.name if entry.study is None else entry.study.study,
-                outcome=entry.failure,
+                study=entry.study,
+                outcome=entry.outcome,
                 wall_s=entry.wall_s,
                 batch_sizes=entry.case.key.batch_sizes,
-                planned=None if entry.study is None else entry.study.planned,
+                planned=entry.planned,
                 machine=entry.machine,
                 node=entry.node,
                 stale=entry.stale,
@@ -247,15 +249,11 @@ class Fleet:
             for number, entry in enumerate(self._entries.values(), 1)
         ]
 
-    def studies(self) -> list[StudyResult | None]:
-        """Return the study of each case that was run now."""
-        return [entry.study for entry in self._entries.values()]
-
     # ---- nodes ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """See which nodes have come and which are lost."""
-        here = self.engine.addresses()
+        here = dict.fromkeys(self.engine.addresses())
         for address in [*self._placement.nodes.keys(), *self._waits]:
             if address not in here:
                 self._lose(address)
@@ -304,22 +302,21 @@ class Fleet:
             return
         case = None if node.unit is None else self._case(node.unit)
         failed = self._placement.leave(address)
-        self.events.left(self._offers[address].node, case)
+        self.events.left(self._names[address], case)
         self._give_up(address, failed)
 
     def _give_up(self, address: str, unit: str | None) -> None:
         """Mark a unit as failed if it was lost too often; `unit` is None for most."""
         if unit is not None:
             failure = f"lost or interrupted {MOST_LOSSES} times; look at the memory and the logs of these nodes"
-            if unit not in self._again:
-                self._entries[unit].state, self._entries[unit].failure = "failed", failure
-            self.events.ended(self._offers[address].node, self._case(unit), failure, self._n_left())
+            if unit in self._entries:
+                self._entries[unit].state, self._entries[unit].outcome = "failed", failure
+            self.events.ended(self._names[address], self._case(unit), failure, self._n_left())
 
     def _refuse(self, address: str, reason: str) -> None:
         """Stop using a node whose answer is missing or cannot be read."""
         self._waits.discard(address)
-        offer = self._offers.get(address)
-        self.events.refused(address if offer is None else offer.node, reason)
+        self.events.refused(self._names.get(address, address), reason)
         self._give_up(address, self._placement.leave(address))
 
     def _join(self, address: str, offer: Offer) -> None:
@@ -335,42 +332,43 @@ class Fleet:
                 self.events.skipped(offer.node, case)
         if not cases:
             return
-        new = [case for case in cases if case.id not in self._entries]
+        new = [case for case in cases if case.id not in self._entries and case.id not in self._never]
         stored = {new[n].id: study for n, study in matching_studies(self.request, [case.key for case in new]).items()}
         reasons = dict[str, tuple[str, ...]]()
         if self.request.stale:
             named = [(case.workload, case.key, case.build) for case in new]
             changed = {new[n].id: reason for n, reason in stale_cases(self.request, named, host=offer.node).items()}
             reasons = {name: reason for name, reason in changed.items() if name not in stored}
-            never = {case.id for case in new} - stored.keys() - reasons.keys()  # measured
-            cases, new = ([case for case in part if case.id not in never] for part in (cases, new))
+            never = {case.id for case in new} - stored.keys() - reasons.keys()
+            self._never |= never
+            if never:
+                self.events.notice(f"{offer.node}: {never_measured(len(never))}")
+            cases, new = ([case for case in part if case.id not in self._never] for part in (cases, new))
         # Several nodes of a host have one name, and people have to tell them apart.
-        n_same = sum(each.node.split("#")[0] == offer.node for each in self._offers.values())
-        offer = msgspec.structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)
+        n_same = sum(name.split("#")[0] == offer.node for name in self._names.values())
+        offer = structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)
         self._entries |= {
             case.id: _Entry(case=case, machine=offer.machine, stale=reasons.get(case.id, ())) for case in new
         }
         for name, (record, is_complete) in stored.items():
             entry = self._entries[name]
-            entry.name = record.name
+            entry.study = record.name
             if is_complete:
                 entry.state = "known"
-                self._placement.done.add(entry.case.id)
+                self._placement.done.add(name)
             else:
                 entry.state = "begun"
             if not is_complete or self.request.nodes_per_type > 1:
                 try:
-                    entry.study = describe_study(record)
+                    self._know(name, describe_study(record))
                 except DamagedStudyError as error:
                     self.is_short = True
                     self.events.notice(str(error))
-        self._offers[address] = offer
-        at_home = {unit for unit, entry in self._entries.items() if entry.state in ("known", "made")}
-        self._merged[address] = sorted(at_home.intersection(offer.held))
-        menu = tuple(case.id for case in cases)
-        self._placement.join(Node(address=address, host=offer.host, menu=menu, held=frozenset(offer.held)))
-        for case in cases:
-            self._add_sessions(case.id, [address])
+        self._names[address] = offer.node
+        menu, held = tuple(case.id for case in cases), frozenset(offer.held)
+        node = Node(address=address, host=offer.host, name=offer.name, menu=menu, held=held)
+        at_home = [name for name in offer.held if name in self._entries and self._entries[name].is_at_home]
+        self._merged[address] = [*at_home, *self._placement.join(node)]
         self.events.joined(offer)
 
     # ---- units ------------------------------------------------------------------------------------------------------
@@ -383,62 +381,29 @@ class Fleet:
                 request = replace(request, modes=case.key.mode)
             else:
                 budget_s = planned.study_s(self._countdown.left_s(), self._n_left() // len(self._placement.nodes) + 1)
-            study = self._packed(self._again[name].of) if name in self._again else b""
+            of = self._placement.sessions.of.get(name)
+            study = b"" if of is None else self._packed(of.case)
             self._ask(address, name, Unit(id=name, key=case.key, request=request, budget_s=budget_s, study=study))
-            self.events.started(self._offers[address].node, case, self._n_left())
+            self.events.started(self._names[address], case, self._n_left())
 
     def _case(self, unit: str) -> OfferedCase:
-        return self._again[unit].case if unit in self._again else self._entries[unit].case
+        of = self._placement.sessions.of.get(unit)
+        return self._entries[unit].case if of is None else structs.replace(self._entries[of.case].case, again=True)
 
-    def _add_sessions(self, name: str, addresses: Collection[str]) -> None:
-        """Add a session of a case on each of these nodes that has none; the first ones to come are enough."""
-        study, n_nodes = self._entries[name].study, self.request.nodes_per_type
-        if not self._lacks_sessions(name):
-            return
-        assert study is not None
-        done = nodes_of(study, answers_to_check(study))
-        for address in addresses:
-            offer = self._offers[address]
-            unit = digest([name, study.study, study.created, offer.name], length=16)
-            if offer.name in done or len(done) >= n_nodes:
-                self._merged[address] += [unit] * (unit in offer.held)
-            elif unit not in self._again:
-                case = msgspec.structs.replace(self._entries[name].case, again=True)
-                self._again[unit] = _Again(of=name, node=offer.name, case=case)
-                self._placement.add(unit, like=name)
-
-    def _lacks_sessions(self, name: str) -> bool:
-        """Return whether sessions of a case are asked for on several nodes, and its study has something to measure."""
+    def _know(self, name: str, study: StudyResult) -> None:
+        """Keep what is needed of a case's study. A driver may see many thousands."""
         entry = self._entries[name]
-        if self.request.nodes_per_type == 1 or entry.study is None or entry.state not in ("known", "made"):
-            return False
-        return bool(answers_to_check(entry.study))
-
-    def _n_sessions(self, name: str) -> int:
-        """Return on how many nodes a case was measured, or is now."""
-        study = self._entries[name].study
-        n_done = 0 if study is None else len(nodes_of(study, answers_to_check(study)))
-        running = self._placement.running().values()
-        return n_done + sum(unit in self._again and self._again[unit].of == name for unit in running)
-
-    def _may_run(self, unit: str, node: Node) -> bool:
-        """Return whether a session is of this node, and still wanted."""
-        again = self._again.get(unit)
-        if again is None:
-            return True
-        is_wanted = self._n_sessions(again.of) < self.request.nodes_per_type
-        return is_wanted and again.node == self._offers[node.address].name
+        entry.study, entry.planned, entry.outcome = study.study, study.planned, self.outcome(study)
+        if self.request.nodes_per_type > 1 and entry.is_at_home:
+            answers = answers_to_check(study)
+            nodes = frozenset(nodes_of(study, answers)) if answers else None
+            which, types = f"{study.study} {study.created}", self._placement.types.get(name, ())
+            for address, unit in self._placement.sessions.measured(name, which, nodes, types):
+                self._merged[address].append(unit)
 
     def _n_open(self) -> int:
         """Return how many searches and sessions are missing and run nowhere."""
-        n_searches = len(self._placement.open) - len(self._placement.open & self._again.keys())
-        return n_searches + self._n_open_sessions()
-
-    def _n_open_sessions(self) -> int:
-        if self.request.nodes_per_type == 1:
-            return 0
-        lacking = [name for name in self._entries if self._lacks_sessions(name)]
-        return sum(max(0, self.request.nodes_per_type - self._n_sessions(name)) for name in lacking)
+        return len(self._placement.open) + self._placement.sessions.n_open()
 
     def _packed(self, name: str) -> bytes:
         """Return the study of a case as it is sent."""
@@ -447,7 +412,7 @@ class Fleet:
         assert study is not None
         assert storage is not None
         with tempfile.TemporaryDirectory() as folder:
-            copy_study(storage, study.study, file := Path(folder) / "unit.db")
+            copy_study(storage, study, file := Path(folder) / "unit.db")
             return packed(file)
 
     def _take(self, answer: Answer) -> None:
@@ -458,7 +423,7 @@ class Fleet:
             self._ask_offer(answer.address)
         elif answer.data is None:
             self._failures[answer.address] += 1
-            is_unit = answer.name in self._entries or answer.name in self._again
+            is_unit = answer.name in self._entries or answer.name in self._placement.sessions.of
             if is_unit and self._failures[answer.address] < _MOST_FAILURES:
                 self._give_up(answer.address, self._placement.interrupt(answer.address, answer.name))
             else:
@@ -494,49 +459,42 @@ class Fleet:
         if not self._placement.end(address, name):
             return
         del self._failures[address]
-        if name in self._again:
-            self._take_session(address, self._again[name], end)
-            self._merged[address].append(name)
+        if name in self._placement.sessions.of:
+            self._take_session(address, name, end)
             return
-        entry, node = self._entries[name], self._offers[address].node
-        entry.node, entry.wall_s, entry.failure = node, round(end.wall_s, 1), end.failure
-        entry.study = self._merge(end) if end.studies else None
-        if entry.study is None and not entry.failure:
-            entry.failure = "its studies could not be read"
-            self._merged[address].append(name)  # else the node would send the same again
-        if entry.failure or entry.study is None:
-            entry.state = "failed"
-        elif entry.study.planned is not None and not entry.study.planned.complete:
-            entry.state = "begun"
-        else:
-            entry.state = "made"
+        entry, node = self._entries[name], self._names[address]
+        entry.node, entry.wall_s = node, round(end.wall_s, 1)
+        study = self._merge(end) if end.studies else None
+        failure = end.failure or ("" if study is not None else "its studies could not be read")
+        is_part = study is not None and study.planned is not None and not study.planned.complete
+        entry.state = "failed" if failure else "begun" if is_part else "made"
+        if study is not None:
+            self._know(name, study)
+        entry.outcome = failure or entry.outcome
+        if entry.state == "made" or (study is None and not end.failure):  # else the node would send the same again
             self._merged[address].append(name)
-        self._add_sessions(name, [at for at, other in self._placement.nodes.items() if name in other.menu])
-        result = entry.study if entry.study is not None and not entry.failure else entry.failure
-        self.events.ended(node, entry.case, result, self._n_left())
+        self.events.ended(node, entry.case, entry.outcome, self._n_left())
 
-    def _take_session(self, address: str, again: _Again, end: UnitEnd) -> None:
+    def _take_session(self, address: str, unit: str, end: UnitEnd) -> None:
         """Take the end of a session on another node. A failure of its own leaves the answer as it is."""
-        entry, study = self._entries[again.of], self._merge(end) if end.studies else None
+        session = self._placement.sessions.of[unit]
+        study = self._merge(end) if end.studies else None
         failure = end.failure or ("" if study is not None else "its studies could not be read")
         if study is not None:
-            entry.study = study
             answers = answers_to_check(study)
-            if answers and not failure and again.node not in nodes_of(study, answers):
+            if answers and not failure and session.node not in nodes_of(study, answers):
                 failure = "a session had too few rounds; use a quieter node"
-        if self._n_sessions(again.of) >= self.request.nodes_per_type:
-            for unit in [unit for unit, other in self._again.items() if other.of == again.of]:
-                self._placement.close(unit)
-                for other_address, offer in self._offers.items():
-                    self._merged[other_address] += [unit] * (unit in offer.held)
-        self.events.ended(self._offers[address].node, again.case, failure or study or "", self._n_left())
+            self._know(session.case, study)
+        self._merged[address].append(unit)
+        outcome = failure or self._entries[session.case].outcome
+        self.events.ended(self._names[address], self._case(unit), outcome, self._n_left())
 
     def _merge(self, end: UnitEnd) -> StudyResult | None:
         """Merge the studies of a unit into the storage; return the last."""
         if self._target is None:
             self._target = Target(self.request.storage)
         try:
-            with unpacked(end.studies) as (records, source), import_lock(absolute(self.request.storage)):
+            with unpacked(end.studies, self._scratch) as (records, source), import_lock(absolute(self.request.storage)):
                 studies = [self._target.add(record, source)[1] for record in records]
         except (TunerError, sqlalchemy.exc.IntegrityError, sqlalchemy.exc.DataError) as error:
             self.events.notice(f"{end.node} sent studies that cannot be read: {error}")
@@ -563,5 +521,5 @@ class Fleet:
     def _ask(self, address: str, name: str, question: AskOffer | Unit | Piece | Forget) -> None:
         models = {word: each.model for word, each in self._sources.items()} if name != _COPY else {}
         merged = tuple(self._merged.pop(address, ()))
-        named = msgspec.structs.replace(question, folder=str(Path.cwd()), merged=merged, models=models)
+        named = structs.replace(question, folder=str(Path.cwd()), merged=merged, models=models)
         self.engine.ask(address, name, msgspec.json.encode(named), measures=isinstance(question, Unit))

@@ -34,7 +34,7 @@ from tuner.machine.locks import machine_lock, unit_lock
 from tuner.paths import FILE_URL, cache_dir, code_version, write_whole
 from tuner.plain import to_plain
 from tuner.study.record import Record
-from tuner.study.storage import LAST, all_records, engine_of, open_storage
+from tuner.study.storage import LAST, Scratch, all_records, engine_of, open_storage
 from tuner.workload.spec import WorkloadSpec
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -229,28 +229,15 @@ def packed(storage_file: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def unpacked(studies: bytes) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]:
+def unpacked(studies: bytes, scratch: Scratch) -> Iterator[tuple[list[Record], sqlalchemy.Engine]]:
     """Yield the studies of a storage that was sent, and their database; raises TunerError if it is damaged."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "unit.db"
-        file.write_bytes(_whole(studies))
-        try:
-            with contextlib.closing(sqlite3.connect(file)) as connection:
-                is_whole = connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        except sqlite3.Error:
-            is_whole = False
-        if not is_whole:
-            raise TunerError("damaged studies")
-        storage = open_storage(f"{FILE_URL}{file}", create=False)
-        if storage is None:
-            raise TunerError("no studies")
-        engine = engine_of(storage)
-        try:
-            yield all_records(storage), engine
-        except (LookupError, TypeError, ValueError) as error:
-            raise TunerError(f"damaged studies ({error!r})") from error
-        finally:
-            engine.dispose()
+    storage = scratch.load(_whole(studies))
+    if storage is None:
+        raise TunerError("damaged studies")
+    try:
+        yield all_records(storage), engine_of(storage)
+    except (LookupError, TypeError, ValueError) as error:
+        raise TunerError(f"damaged studies ({error!r})") from error
 
 
 def _whole(studies: bytes) -> bytes:

@@ -89,6 +89,7 @@ class Target:
         The caller holds the right to import. A study that cannot be read is left out: it would stop every table of the
         team.
         """
+        record = record.snapshot()
         try:
             _check_lists(record)
             described = describe_study(record)
@@ -97,9 +98,12 @@ class Target:
         stem = _stem(record.name)
         column = _STUDIES.c.study_name
         with self._engine.connect() as rows:
-            alike = sqlalchemy.or_(column == stem, column.startswith(f"{stem}.", autoescape=True))
+            generations = column.startswith(f"{stem}.", autoescape=True)
+            if self._engine.dialect.name == "sqlite":  # it looks a range up, and goes through all names for a pattern
+                generations = sqlalchemy.and_(column > f"{stem}.", column < f"{stem}/")
+            alike = sqlalchemy.or_(column == stem, generations)
             names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
-        others = [Record(optuna.load_study(study_name=name, storage=self._storage)) for name in names]
+        others = [self._read(name) for name in names]
         copies = [copy for copy in others if _is_readable(copy) and _identity(copy) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record) or _was_only_checked(record, copy)), None)
         if known is not None:
@@ -112,7 +116,7 @@ class Target:
             line = ImportLine(source=record.name, study=known.name, what="newer" if missing else "known")
             if missing or _not_in(record, known):
                 with contextlib.suppress(DamagedStudyError):
-                    described = describe_study(known)
+                    described = describe_study(self._read(known.name))
             return line, structs.replace(described, study=known.name)
         # If both searched on by themselves, both are kept.
         older = next((copy for copy in copies if _contains(record, copy)), None)
@@ -125,8 +129,11 @@ class Target:
             _append(into, name, missing)
         line = ImportLine(source=record.name, study=name, what="new" if older is None else "newer")
         if missing:
-            described = describe_study(Record(optuna.load_study(study_name=name, storage=self._storage)))
+            described = describe_study(self._read(name))
         return line, structs.replace(described, study=name)
+
+    def _read(self, name: str) -> Record:
+        return Record(optuna.load_study(study_name=name, storage=self._storage)).snapshot()
 
 
 def copy_study(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:

@@ -503,14 +503,18 @@ def _measured_part(suite: Suite) -> Suite:
     reasons = {number: each for number, each in changed.items() if number not in suite.existing}
     measured = [number for number in range(len(suite.cases)) if number in suite.existing or number in reasons]
     n_never = len(suite.cases) - len(measured)
-    line = f"{plural(n_never, 'search was', 'searches were')} never measured: leave out --stale to run them"
     return replace(
         suite,
         cases=[suite.cases[number] for number in measured],
         existing={place: suite.existing[n] for place, n in enumerate(measured) if n in suite.existing},
         reasons={place: reasons[n] for place, n in enumerate(measured) if n in reasons},
-        unavailable=[*suite.unavailable, *([line] if n_never else [])],
+        unavailable=[*suite.unavailable, *([never_measured(n_never)] if n_never else [])],
     )
+
+
+def never_measured(n: int) -> str:
+    """Return the line for cases that a suite of what is stale leaves out."""
+    return f"{plural(n, 'search was', 'searches were')} never measured: leave out --stale to run them"
 
 
 def key_of(stored: Attributes, usual: CaseKey | None = None) -> CaseKey:

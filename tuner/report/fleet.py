@@ -12,8 +12,7 @@ from rich.table import Table
 from tuner.cluster.wire import Offer, OfferedCase
 from tuner.quantity import duration_text, plural
 from tuner.report.layout import table
-from tuner.report.studylist import outcome, shape_text
-from tuner.result.study import StudyResult
+from tuner.report.studylist import shape_text
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class FleetShown:
         if self._live is None:
             self._line(f"{node} starts {_title(case)}; {n_left} not finished", "dim")
 
-    def ended(self, node: str, case: OfferedCase, result: StudyResult | str, n_left: int) -> None:
+    def ended(self, node: str, case: OfferedCase, outcome: str, n_left: int) -> None:
         """Show what came of a case."""
         row = self._rows.get(node)
         took = ""
@@ -88,8 +87,7 @@ class FleetShown:
             took = f"  ({duration_text(time.monotonic() - row.began_s)})" if row.case is not None else ""
             row.case, row.n_done = None, row.n_done + 1
         self._n_left = n_left
-        text = result if isinstance(result, str) else outcome(result, "")
-        self._line(f"{_title(case)}  {node}  {text}{took}; {n_left} not finished")
+        self._line(f"{_title(case)}  {node}  {outcome}{took}; {n_left} not finished")
 
     def notice(self, line: str) -> None:
         """Show a line."""

@@ -74,7 +74,8 @@ class _FinalsVerdicts:
 
 def describe_study(record: Record) -> StudyResult:
     """Return all that is published of a study; raises BadInputError where it cannot be read."""
-    stored, trials = record.attributes(), record.trials()
+    record = record.snapshot()
+    stored, trials, groups_tried = record.attributes(), record.trials(), record.groups()
     subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
     finals_verdicts = _finals_verdicts(stored, stored.finals)
     groups = _finals_verdicts(stored, stored.group_finals)
@@ -86,7 +87,7 @@ def describe_study(record: Record) -> StudyResult:
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
         recommended = capacity_advice(load, stored.limits)
     last = stored.runs[-1] if stored.runs else None
-    history = tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups()))
+    history = tuple(trial_result(trial, process_sd) for trial in _in_order(trials, groups_tried))
     return StudyResult(
         **structs.asdict(subject),
         study=record.name,
@@ -94,7 +95,7 @@ def describe_study(record: Record) -> StudyResult:
         command=stored.get("command", str),
         objective=objective,
         seed=stored.seed,
-        trials=_count([*trials, *record.groups()]),
+        trials=_count([*trials, *groups_tried]),
         history=history,
         features=stored.get("features", Features),
         hints=stored.hints,
@@ -109,7 +110,7 @@ def describe_study(record: Record) -> StudyResult:
         verdicts=None if answer is None else answer.verdicts,
         recommended=recommended if answer is None else answer.recommended,
         shrinkage=shrinkage,
-        warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, [same_latency, groups]),
+        warnings=_warnings(stored, [*trials, *groups_tried], finals_verdicts, [same_latency, groups]),
         groups=_answer(groups, objective, subject.default),
         same_latency=_answer(same_latency, objective, subject.default),
         why_no_same_latency=None if same_latency is not None else stored.why_no_same_latency,
@@ -362,11 +363,14 @@ def _planned(history: Sequence[TrialResult], stored: Attributes) -> PlannedResul
 
 def _incumbent(record: Record, stored: Attributes, trials: Sequence[Trial]) -> IncumbentResult | None:
     """Return the incumbent as the search itself chose it: by the posterior mean, or for capacity as it has kept it."""
-    process_sd, choices = stored.process_sd, record.choices()
+    process_sd = stored.process_sd
     if stored.objective is Objective.CAPACITY:
         chosen = [each.setting for each in stored.promising[:1]]
         best = next((trial for trial in [*trials, *record.groups()] if trial.setting in chosen), None)
-    else:
+    elif stored.runs and stored.runs[-1].n_trials == len(trials):
+        best = next((trial for trial in trials if trial.number == stored.runs[-1].incumbent), None)
+    else:  # it was killed, or an earlier version ran
+        choices = record.choices()
         additive = stored.subject.catalogue.additive(choices)
         best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd, additive=additive))
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))

@@ -60,6 +60,10 @@ class Run(Struct, frozen=True, kw_only=True):
     search_timed_share: float | None
     ended: EndReason | None = None
     ended_because: str
+    n_trials: int | None = None
+    """The trials of the study when the run ended."""
+    incumbent: int | None = None
+    """The number of the best of them, None if there was none or an earlier version ran."""
 
     @property
     def end(self) -> EndReason | None:

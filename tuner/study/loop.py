@@ -414,12 +414,15 @@ class Search:
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
+        best = self._history.incumbent()
         run = Run(
             wall_s=round(self._time.elapsed_s(), 3),
             measured_s=round(timed + self._finals.timed_s, 3),
             search_timed_share=round(timed / self._search_s, 4) if timed else None,
             ended=None if self._end is None else self._end[0],
             ended_because="" if self._end is None else self._end[1],
+            n_trials=len(self._history.trials),
+            incumbent=None if best is None else best.number,
         )
         self._record.put("runs", [*self._record.attributes().runs, run])
 

@@ -7,11 +7,12 @@ a report to be drawn, is read from here and nowhere else.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,6 +47,23 @@ def name_value(study: optuna.Study) -> None:
         study.set_metric_names([VALUE_NAME])
 
 
+class _Snapshot(optuna.Study):
+    """A study as its storage had it once. It cannot be written."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.study_name = study.study_name
+        self._user_attrs = study.user_attrs
+        self._trials = study.get_trials(deepcopy=False)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        return self._user_attrs
+
+    def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        trials = [trial for trial in self._trials if states is None or trial.state in states]
+        return copy.deepcopy(trials) if deepcopy else trials
+
+
 class Record:
     """One study in a storage."""
 
@@ -56,6 +74,10 @@ class Record:
     def name(self) -> str:
         """Return the study's name."""
         return self.study.study_name
+
+    def snapshot(self) -> Record:
+        """Return the study as it is now: it is read once, and not again each time that something is asked for."""
+        return self if isinstance(self.study, _Snapshot) else Record(_Snapshot(self.study))
 
     @property
     def catalogue(self) -> Catalogue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,31 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
         return optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url), skip_compatibility_check=is_checked)
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
         raise cannot_open(url, error) from error
+
+
+class Scratch:
+    """A storage in memory for one SQLite database after the other: opening each one takes longer than reading it."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:")
+        self._storage: optuna.storages.BaseStorage | None = None
+
+    def load(self, data: bytes) -> optuna.storages.BaseStorage | None:
+        """Open a database in the place of the last one; return None if it is damaged or no storage of this Optuna."""
+        try:
+            self._connection.deserialize(data)
+            [is_whole] = self._connection.execute("PRAGMA integrity_check")
+            [(revision,)] = self._connection.execute("SELECT version_num FROM alembic_version")
+            self._connection.execute("SELECT study_id, study_name FROM studies LIMIT 0")
+            check_schema("sqlite://", str(revision))
+        except (sqlite3.Error, ValueError, BadInputError):
+            return None
+        if is_whole == ("ok",) and self._storage is None:
+            options = {"creator": lambda: self._connection, "poolclass": sqlalchemy.StaticPool}
+            self._storage = optuna.storages.RDBStorage(
+                "sqlite://", engine_kwargs=options, skip_compatibility_check=True, skip_table_creation=True
+            )
+        return self._storage if is_whole == ("ok",) else None
 
 
 def engine_of(storage: optuna.storages.BaseStorage | None) -> sqlalchemy.Engine:
