@@ -738,6 +738,26 @@ def test_a_question_that_is_none_is_refused() -> None:
     assert nodes.ask(b'{"type":"Forget"}') == b"{}"
 
 
+def test_one_process_answers_for_all_units_of_a_suite(
+    template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.release()
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
+    ask_offer = AskOffer(version="0.0.1", suite="s", request=SuiteRequest(workloads="lenet5"))
+    assert b"expected 0.0.1" in nodes.ask(msgspec.json.encode(ask_offer))
+    [child] = nodes._idle
+    end = UnitEnd(node="here", wall_s=3.0, studies=bytes(3_000_000))
+    for name in ("one", "two"):
+        _, end_file = nodes.files_of(name)
+        end_file.write_bytes(msgspec.json.encode(end))
+        unit = Unit(id=name, key=template.key, request=SuiteRequest(), study=bytes(3_000_000))
+        assert msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd) == end
+        assert nodes._idle == [child]
+    nodes.ask(b'{"type":"Forget"}')
+    assert not nodes._idle
+    assert child.process.returncode is not None
+
+
 # ---- Dask, for real -------------------------------------------------------------------------------------------------
 
 needs_dask = pytest.mark.skipif(
@@ -829,11 +849,13 @@ def test_a_node_measures_the_study_of_another_again(tmp_path: Path, monkeypatch:
     question = AskOffer(version=code_version(), suite="s", request=request, folder=str(tmp_path))
     [case] = msgspec.json.decode(nodes.ask(msgspec.json.encode(question)), type=Offer).cases
     unit = Unit(id="first", key=case.key, request=request, folder=str(tmp_path))
+    nodes.release()
     monkeypatch.setenv("TFTUNE_NODE", "a")
     searched = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)
     assert (searched.node, searched.failure) == ("a", "")
     with nodes.unpacked(searched.studies, Scratch()) as ([record], _):
         assert answers_to_check(describe_study(record)), "the search proved no answer that could be checked"
+    nodes.release()
     monkeypatch.setenv("TFTUNE_NODE", "b")
     unit = Unit(id="second", key=case.key, request=request, folder=str(tmp_path), study=searched.studies)
     checked = msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd)

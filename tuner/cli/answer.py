@@ -1,7 +1,10 @@
-"""A node's answer to a driver. The question comes on stdin, and the answer goes to stdout."""
+"""A node's answers to a driver. Each line of stdin is a question, and its answer is a line of stdout."""
 
 from __future__ import annotations
 
+import os
+import queue
+import signal
 import sys
 import threading
 from typing import NoReturn
@@ -16,9 +19,21 @@ def main() -> NoReturn:
 
 def _answer() -> int:
     from tuner.cluster.node import answer
-    from tuner.job.nested import end_with_stdin
 
-    question = sys.stdin.buffer.readline()
-    threading.Thread(target=end_with_stdin, daemon=True).start()
-    sys.stdout.buffer.write(answer(question))
-    return 0
+    questions = queue.SimpleQueue[bytes]()
+    threading.Thread(target=_read, args=(questions,), daemon=True).start()
+    while True:
+        sys.stdout.buffer.write(answer(questions.get()) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _read(questions: queue.SimpleQueue[bytes]) -> None:
+    """Read questions, and end as Ctrl-C does when whoever asks is gone."""
+    parts: list[bytes] = []
+    while data := os.read(0, 1 << 20):  # the buffer's own lock would be held while the process ends
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            questions.put(b"".join([*parts, end]))
+            parts = []
+        parts.append(rest)
+    os.kill(os.getpid(), signal.SIGTERM)

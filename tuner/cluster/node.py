@@ -1,4 +1,4 @@
-"""A node answers the questions of a suite's driver, each in a process of its own.
+"""A node answers the questions of a suite's driver, in a process of their own.
 
 Each unit has its own storage in the cache folder. An interrupted unit continues there, and a finished unit is not
 measured again. The process ends with its parent.
@@ -41,16 +41,58 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_S = 30 * 86400.0
 _LEAST_FREE_BYTES = 256 << 20
 _MOST_BYTES = 1 << 30  # of the storage of a unit
-_PIECE = b'{"type":"Piece"'
-_answering: set[subprocess.Popen[bytes]] = set()
+_PIECE, _UNIT, _FORGET = b'{"type":"Piece"', b'{"type":"Unit"', b'{"type":"Forget"'
 _ending = threading.Event()
 
 
+class _Answering:
+    """A process that answers one question after the other. It ends with the first one that it cannot answer."""
+
+    def __init__(self) -> None:
+        self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        self.process = subprocess.Popen(
+            own_command("tuner.cli.answer"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr_file,
+            start_new_session=True,
+        )
+
+    def answer(self, question: bytes) -> bytes:
+        """Return the answer, empty if the process was interrupted; raises TunerError if it ended without one."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(question + b"\n")
+            self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if line.endswith(b"\n"):
+            return line[:-1]
+        code = self.process.wait()
+        self._stderr_file.seek(0)
+        log = self._stderr_file.read().decode(errors="replace")
+        self.close()
+        if code == INTERRUPTED_CODE:
+            return b""
+        raise TunerError(reason_of(code, log, "the answering process"))
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.communicate()  # which closes its stdin
+        self._stderr_file.close()
+
+
+_answering: set[_Answering] = set()
+_idle: list[_Answering] = []
+
+
 def ask(question: bytes) -> bytes:
-    """Answer a question on this machine, in a process of its own; raises TunerError if that ends without an answer.
+    """Answer a question on this machine, in another process; raises TunerError if that ends without an answer.
 
     The engine calls this on a node. The answer is empty if the process was interrupted, which happens if this one ends.
-    It does not start before all other tftunes on this machine have stopped measuring.
+    It does not start before all other tftunes on this machine have stopped measuring. The process that offers the cases
+    of a suite waits for its units, as a new one would take seconds to start.
     """
     with machine_lock(wait=True):
         pass
@@ -59,40 +101,32 @@ def ask(question: bytes) -> bytes:
     if question.startswith(_PIECE):  # written within milliseconds, and there may be hundreds
         keep(msgspec.json.decode(question, type=Piece))
         return b"{}"
-    with tempfile.TemporaryFile() as stderr_file:
-        child = subprocess.Popen(
-            own_command("tuner.cli.answer"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr_file,
-            start_new_session=True,
-        )
-        assert child.stdin is not None
-        assert child.stdout is not None
-        _answering.add(child)
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(question + b"\n")
-            child.stdin.flush()
-        with child.stdout:
-            said = child.stdout.read()
-        child.wait()
+    if not question.startswith(_UNIT):
+        release()
+    child = _idle.pop() if _idle else _Answering()
+    _answering.add(child)
+    try:
+        said = child.answer(question)
+    finally:
         _answering.discard(child)
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.close()
-        stderr_file.seek(0)
-        log = stderr_file.read().decode(errors="replace")
-    if child.returncode == INTERRUPTED_CODE:
-        return b""
-    if child.returncode == 0 and said:
-        return said
-    raise TunerError(reason_of(child.returncode, log, "the answering process"))
+    if said and not _idle and not question.startswith(_FORGET):
+        _idle.append(child)
+    elif said:
+        child.close()
+    return said
+
+
+def release() -> None:
+    """End the process that waits for the next unit."""
+    while _idle:
+        _idle.pop().close()
 
 
 def stop() -> None:
     """Interrupt all running answers before this process ends. Partial results stay for the same unit."""
     _ending.set()
-    for child in [*_answering]:
-        child.terminate()
+    for child in [*_answering, *_idle]:
+        child.process.terminate()
 
 
 def answer(question: bytes) -> bytes:

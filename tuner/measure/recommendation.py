@@ -46,6 +46,8 @@ class FinalsEstimates:
     rounds: Sequence[Round] = ()
     of_slices: Sequence[dict[str, Array]] = ()
     """The log rates of their slices (see `tuner.measure.rates.slice_log_rates`)."""
+    _pairs: dict[tuple[str, str], Estimate | None] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The log-ratios that were asked for: each verdict asks for several of the others'."""
 
     @classmethod
     def of_rounds(
@@ -91,6 +93,11 @@ class FinalsEstimates:
         return None if first is None or second is None else second.minus(first)
 
     def _paired(self, a: str, b: str) -> Estimate | None:
+        if (a, b) not in self._pairs:
+            self._pairs[a, b] = self._estimated(a, b)
+        return self._pairs[a, b]
+
+    def _estimated(self, a: str, b: str) -> Estimate | None:
         if a not in self.names or b not in self.names:
             return None
         i, j = self.names.index(a), self.names.index(b)
