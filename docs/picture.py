@@ -1,6 +1,10 @@
 """Run a command in a terminal of its own, and draw what it shows as an SVG picture:
 
 python docs/picture.py docs/search.svg tftune search mobilenetv2 --batch-size 1
+
+Or draw a moment of one that runs in tmux:
+
+tmux capture-pane -e -p | python docs/picture.py docs/cluster.svg
 """
 
 from __future__ import annotations
@@ -47,8 +51,9 @@ def main() -> None:
     """Draw a command."""
     out, *command = sys.argv[1:]
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print(Text(f"$ {' '.join(command)}", style="bold"))
-    console.print(Text.from_ansi(shown(command)))
+    if command:
+        console.print(Text(f"$ {' '.join(command)}", style="bold"))
+    console.print(Text.from_ansi(shown(command) if command else sys.stdin.read().rstrip()))
     svg = console.export_svg(title="tftune")
     Path(out).write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))  # a picture needs nothing else
 

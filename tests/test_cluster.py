@@ -238,7 +238,7 @@ class Made:
     def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1, *, stale: bool = False) -> Fleet:
         request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale)
         made = {(name, "inference"): name for name in names}  # no file has them
-        waits_s = {"first_node_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
+        waits_s = {"first_node_s": 0.0, "join_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
         outcome = {"outcome": lambda study: study.study}
         return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **outcome, **waits_s)
 
@@ -463,6 +463,22 @@ def test_a_driver_waits_for_nodes_that_it_has_started(made: Made) -> None:
     fleet.first_node_s = 30.0
     fleet.run()
     assert [case.state for case in fleet.cases()] == ["known", "made"]
+
+
+def test_a_driver_with_little_to_do_waits_for_nodes_of_other_types(made: Made) -> None:
+    """As the scheduler has just started again, and one node has found it first."""
+    first, other = cases(made.template, ["w0"], "0"), cases(made.template, ["w0"], "0-1")
+
+    class Late(MadeEngine):
+        def answers(self, timeout_s: float) -> list[Answer]:
+            if self.turn == 5:
+                self.nodes["made://b"] = MadeNode("b", "two", other)
+            return [*super().answers(timeout_s)]
+
+    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", first)}), ["w0"])
+    fleet.join_s = 3.0
+    fleet.run()
+    assert [case.state for case in fleet.cases()] == ["made", "made"]
 
 
 def test_a_session_that_ended_for_a_driver_that_is_gone_is_only_forgotten(winner: Made) -> None:
@@ -745,16 +761,16 @@ def test_one_process_answers_for_all_units_of_a_suite(
     monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
     ask_offer = AskOffer(version="0.0.1", suite="s", request=SuiteRequest(workloads="lenet5"))
     assert b"expected 0.0.1" in nodes.ask(msgspec.json.encode(ask_offer))
-    [child] = nodes._idle
+    [child] = nodes.idle
     end = UnitEnd(node="here", wall_s=3.0, studies=bytes(3_000_000))
     for name in ("one", "two"):
         _, end_file = nodes.files_of(name)
         end_file.write_bytes(msgspec.json.encode(end))
         unit = Unit(id=name, key=template.key, request=SuiteRequest(), study=bytes(3_000_000))
         assert msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd) == end
-        assert nodes._idle == [child]
+        assert nodes.idle == [child]
     nodes.ask(b'{"type":"Forget"}')
-    assert not nodes._idle
+    assert not nodes.idle
     assert child.process.returncode is not None
 
 

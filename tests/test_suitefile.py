@@ -410,7 +410,7 @@ def test_a_model_is_copied_and_its_case_is_the_same(
     events = MagicMock()
     engine = Nodes(team.parent / "models")
     request = asked(team, storage=f"sqlite:///{tmp_path}/s.db")
-    fleet = Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0)
+    fleet = Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0, join_s=0.0)
     fleet.run()
     assert engine.asked["copy"] == 6  # the protocol, three pieces of the data, the empty file, and the end
     assert engine.asked["offer"] == 2
@@ -546,7 +546,7 @@ def test_a_model_that_is_too_large_is_not_copied(
     events, engine = MagicMock(), Nodes(team.parent / "models")
     request = asked(team, storage=f"sqlite:///{tmp_path}/s.db", workloads="ranker")
     with pytest.raises(TunerError, match="all nodes were refused"):
-        Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0).run()
+        Fleet(request=request, engine=engine, events=events, outcome=str, first_node_s=0.0, join_s=0.0).run()
     [notice] = [call.args[0] for call in events.notice.call_args_list]
     assert re.search(
         r"does not have .*team/models/3: it is too large to copy \(0\.0 MiB\), so put it on a shared file system",

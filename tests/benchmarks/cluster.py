@@ -36,6 +36,7 @@ from tuner.study.storage import all_records, open_storage
 from tuner.workload import workload as workloads
 
 SEED = 20261
+_N_UNITS = 4  # of SUITE, two for each type
 _UNIT_S = 50.0  # about how long a unit of SUITE takes, with starting, next to three nodes that start
 
 
@@ -86,7 +87,8 @@ def kills(n_workers: int = 20, n_schedulers: int = 5, n_drivers: int = 10) -> It
                     driver = cluster.suite()
             rows = json.loads(driver.communicate()[0])["cases"]
             held = Counter(studies(folder).values())
-            n_suites, n_units = n_suites + 1, n_units + len(rows)
+            n_suites, n_units = n_suites + 1, n_units + _N_UNITS
+            lost += _N_UNITS - len(rows)  # of a type that did not come back
             lost += sum(row["state"] not in ("made", "known") for row in rows)
             doubled += sum(n - 1 for n in held.values())
             cluster.close()
@@ -150,7 +152,7 @@ def many(n_nodes: int = 1000, n_units: int = 20000) -> Iterator[Figure]:
         made = {(name, "inference"): name for name in names}  # no file has them
         request = SuiteRequest(workloads="lenet5", storage=url)
         listens = {"events": _Silent(), "outcome": lambda study: outcome(study, "")}
-        fleet = Fleet(request=request, engine=engine, fingerprints=made, look_s=0.0, **listens)
+        fleet = Fleet(request=request, engine=engine, fingerprints=made, look_s=0.0, join_s=0.0, **listens)
         began_s = time.process_time()
         fleet.run()
         took_s = time.process_time() - began_s - engine.own_s

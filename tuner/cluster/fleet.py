@@ -45,6 +45,8 @@ from tuner.study.storage import Scratch, check_storage, open_storage, storage_er
 
 _OFFER, _FORGET, _COPY = "offer", "forget", "copy"
 _FIRST_NODE_S = 60.0
+_JOIN_S = 30.0
+"""So long (s) a driver does not end: nodes that wait for a scheduler try to join it every few seconds."""
 _NO_NODE_S = 300.0
 """So long (s) the units of a type wait for a node once all of its nodes are lost."""
 _TURN_S = 1.0
@@ -115,6 +117,7 @@ class Fleet:
     outcome: Callable[[StudyResult], str]
     """What people read of a study."""
     first_node_s: float = _FIRST_NODE_S
+    join_s: float = _JOIN_S
     no_node_s: float = _NO_NODE_S
     look_s: float = _LOOK_S
     absent: dict[str, None] = field(default_factory=dict)
@@ -176,7 +179,8 @@ class Fleet:
     @storage_errors()
     def run(self) -> None:
         """Run all missing cases until no node can run another; raises TunerError if no node joins."""
-        idle_s, is_noted = time.monotonic(), False
+        started_s = idle_s = time.monotonic()
+        is_noted = False
         looked_s = began_s = 0.0
         while True:
             if not self._placement.running() or time.monotonic() - looked_s >= self.look_s:
@@ -204,7 +208,9 @@ class Fleet:
                 waited = duration_text(waited_s)
                 raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
             n_open, began_s = self._n_open(), began_s or time.monotonic()
-            is_early = len(self._asked) < self.engine.n_started and time.monotonic() - began_s < self.first_node_s
+            now_s, n_started = time.monotonic(), self.engine.n_started
+            is_early = len(self._asked) < n_started and now_s - began_s < self.first_node_s
+            is_early |= not n_started and now_s - started_s < self.join_s
             if self._is_over or (self._names and not n_open and not is_early):
                 break
             if self._names and n_open and waited_s > self.no_node_s:

@@ -84,7 +84,8 @@ class _Answering:
 
 
 _answering: set[_Answering] = set()
-_idle: list[_Answering] = []
+idle: list[_Answering] = []
+"""The process that waits for the next unit, if there is one."""
 
 
 def ask(question: bytes) -> bytes:
@@ -103,14 +104,14 @@ def ask(question: bytes) -> bytes:
         return b"{}"
     if not question.startswith(_UNIT):
         release()
-    child = _idle.pop() if _idle else _Answering()
+    child = idle.pop() if idle else _Answering()
     _answering.add(child)
     try:
         said = child.answer(question)
     finally:
         _answering.discard(child)
-    if said and not _idle and not question.startswith(_FORGET):
-        _idle.append(child)
+    if said and not idle and not question.startswith(_FORGET):
+        idle.append(child)
     elif said:
         child.close()
     return said
@@ -118,14 +119,14 @@ def ask(question: bytes) -> bytes:
 
 def release() -> None:
     """End the process that waits for the next unit."""
-    while _idle:
-        _idle.pop().close()
+    while idle:
+        idle.pop().close()
 
 
 def stop() -> None:
     """Interrupt all running answers before this process ends. Partial results stay for the same unit."""
     _ending.set()
-    for child in [*_answering, *_idle]:
+    for child in [*_answering, *idle]:
         child.process.terminate()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.measure.rounds import INCUMBENT
 from tuner.measure.warning import Code
 from tuner.quantity import duration_text, percent, plural, ratio_text
 from tuner.report.layout import table
@@ -86,7 +87,8 @@ def outcome(study: StudyResult | None, failure: str) -> str:
     gain = advice.gain
     if gain is None or gain.speedup is None:
         return f"keep {study.default}{pinned}"
-    return f"{ratio_text(gain.speedup, gain.low, gain.high)} over {study.default} ({advice.source}){pinned}"
+    guide = "" if advice.source == INCUMBENT else f" ({advice.source})"
+    return f"{ratio_text(gain.speedup, gain.low, gain.high, '×')} over {study.default}{guide}{pinned}"
 
 
 def suite_table(cases: Sequence[CaseResult]) -> RenderableType:
