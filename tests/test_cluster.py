@@ -769,6 +769,10 @@ def test_one_process_answers_for_all_units_of_a_suite(
         unit = Unit(id=name, key=template.key, request=SuiteRequest(), study=bytes(3_000_000))
         assert msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd) == end
         assert nodes.idle == [child]
+    child.process.kill()  # as by the kernel, if memory is short
+    child.process.wait()
+    assert msgspec.json.decode(nodes.ask(msgspec.json.encode(unit)), type=UnitEnd) == end
+    [child] = nodes.idle
     nodes.ask(b'{"type":"Forget"}')
     assert not nodes.idle
     assert child.process.returncode is not None

@@ -41,7 +41,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_S = 30 * 86400.0
 _LEAST_FREE_BYTES = 256 << 20
 _MOST_BYTES = 1 << 30  # of the storage of a unit
-_PIECE, _UNIT, _FORGET = b'{"type":"Piece"', b'{"type":"Unit"', b'{"type":"Forget"'
+_PIECE, _OFFER, _FORGET = b'{"type":"Piece"', b'{"type":"AskOffer"', b'{"type":"Forget"'
 _ending = threading.Event()
 
 
@@ -102,7 +102,7 @@ def ask(question: bytes) -> bytes:
     if question.startswith(_PIECE):  # written within milliseconds, and there may be hundreds
         keep(msgspec.json.decode(question, type=Piece))
         return b"{}"
-    if not question.startswith(_UNIT):
+    if question.startswith(_OFFER) or any(child.process.poll() is not None for child in idle):
         release()
     child = idle.pop() if idle else _Answering()
     _answering.add(child)
