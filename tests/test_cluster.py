@@ -349,6 +349,21 @@ def test_a_suite_of_what_is_stale_measures_only_what_has_changed(made: Made) -> 
     assert [len(case.stale) for case in fleet.cases()] == [0, 1]
 
 
+def test_each_host_that_has_changed_measures_its_own_stale_cases(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both hosts offer the same cases, and each of them has measured another one before."""
+    offered = cases(made.template, ["w0", "w1"], "0")
+
+    def stale_cases(_request: Any, named: list[Any], *, host: str) -> dict[int, tuple[str, ...]]:
+        own = {"a": "w0", "b": "w1"}[host]
+        return {n: ("the machine",) for n, (_, key, _) in enumerate(named) if key.fingerprint == own}
+
+    monkeypatch.setattr("tuner.cluster.fleet.stale_cases", stale_cases)
+    hosts = {f"made://{name}": MadeNode(name, f"host {name}", offered) for name in "ab"}
+    engine = MadeEngine(made.template, hosts)
+    made.fleet(engine, ["w0", "w1"], stale=True).run()
+    assert engine.measured == {"w0-0": 1, "w1-0": 1}
+
+
 def three_of_a_type(template: Template, names: list[str]) -> dict[str, MadeNode]:
     offered = cases(template, names, "0")
     return {f"made://{name}": MadeNode(name, f"host {name}", offered) for name in "abc"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 from typing import NoReturn
 
@@ -20,11 +19,13 @@ def main() -> NoReturn:
 def _answer() -> int:
     from tuner.cluster.node import answer
 
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a line that a library prints would be taken for an answer
     questions = queue.SimpleQueue[bytes]()
     threading.Thread(target=_read, args=(questions,), daemon=True).start()
     while True:
-        sys.stdout.buffer.write(answer(questions.get()) + b"\n")
-        sys.stdout.buffer.flush()
+        answers.write(answer(questions.get()) + b"\n")
+        answers.flush()
 
 
 def _read(questions: queue.SimpleQueue[bytes]) -> None:

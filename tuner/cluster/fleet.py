@@ -130,7 +130,7 @@ class Fleet:
     _names: dict[str, str] = field(default_factory=dict)
     """For people, of each node that was ever used, by its address."""
     _never: set[str] = field(default_factory=set)
-    """The cases that a suite of what is stale leaves out, as they were never measured."""
+    """The cases of a suite of what is stale that some node never measured, and that were reported."""
     _asked: set[str] = field(default_factory=set)
     _waits: set[str] = field(default_factory=set)
     """The nodes whose offer is not there yet."""
@@ -338,7 +338,7 @@ class Fleet:
                 self.events.skipped(offer.node, case)
         if not cases:
             return
-        new = [case for case in cases if case.id not in self._entries and case.id not in self._never]
+        new = [case for case in cases if case.id not in self._entries]
         stored = {new[n].id: study for n, study in matching_studies(self.request, [case.key for case in new]).items()}
         reasons = dict[str, tuple[str, ...]]()
         if self.request.stale:
@@ -346,10 +346,11 @@ class Fleet:
             changed = {new[n].id: reason for n, reason in stale_cases(self.request, named, host=offer.node).items()}
             reasons = {name: reason for name, reason in changed.items() if name not in stored}
             never = {case.id for case in new} - stored.keys() - reasons.keys()
+            if never - self._never:
+                self.events.notice(f"{offer.node}: {never_measured(len(never - self._never))}")
             self._never |= never
-            if never:
-                self.events.notice(f"{offer.node}: {never_measured(len(never))}")
-            cases, new = ([case for case in part if case.id not in self._never] for part in (cases, new))
+            # Another host of the same type may have measured them before it changed.
+            cases, new = ([case for case in part if case.id not in never] for part in (cases, new))
         # Several nodes of a host have one name, and people have to tell them apart.
         n_same = sum(name.split("#")[0] == offer.node for name in self._names.values())
         offer = structs.replace(offer, node=f"{offer.node}#{n_same + 1}" if n_same else offer.node)

@@ -49,6 +49,8 @@ class _Answering:
     """A process that answers one question after the other. It ends with the first one that it cannot answer."""
 
     def __init__(self) -> None:
+        self.is_current = True
+        """Whether no suite has begun since it started: another version may be installed by then."""
         self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self.process = subprocess.Popen(
             own_command("tuner.cli.answer"),
@@ -104,13 +106,16 @@ def ask(question: bytes) -> bytes:
         return b"{}"
     if question.startswith(_OFFER) or any(child.process.poll() is not None for child in idle):
         release()
+    if question.startswith(_OFFER):
+        for other in [*_answering]:
+            other.is_current = False
     child = idle.pop() if idle else _Answering()
     _answering.add(child)
     try:
         said = child.answer(question)
     finally:
         _answering.discard(child)
-    if said and not idle and not question.startswith(_FORGET):
+    if said and child.is_current and not idle and not question.startswith(_FORGET):
         idle.append(child)
     elif said:
         child.close()

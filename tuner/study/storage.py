@@ -147,15 +147,18 @@ class Scratch:
         self._storage: optuna.storages.BaseStorage | None = None
 
     def load(self, data: bytes) -> optuna.storages.BaseStorage | None:
-        """Open a database in the place of the last one; return None if it is damaged or no storage of this Optuna."""
+        """Open a database in the place of the last one; return None if it is damaged.
+
+        Raises BadInputError if another version of Optuna made it.
+        """
         try:
             self._connection.deserialize(data)
             [is_whole] = self._connection.execute("PRAGMA integrity_check")
             [(revision,)] = self._connection.execute("SELECT version_num FROM alembic_version")
             self._connection.execute("SELECT study_id, study_name FROM studies LIMIT 0")
-            check_schema("sqlite://", str(revision))
-        except (sqlite3.Error, ValueError, BadInputError):
+        except (sqlite3.Error, ValueError):
             return None
+        check_schema("sqlite://", str(revision))
         if is_whole == ("ok",) and self._storage is None:
             options = {"creator": lambda: self._connection, "poolclass": sqlalchemy.StaticPool}
             self._storage = optuna.storages.RDBStorage(
