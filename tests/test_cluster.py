@@ -13,7 +13,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -239,8 +239,8 @@ class Made:
         request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale)
         made = {(name, "inference"): name for name in names}  # no file has them
         waits_s = {"first_node_s": 0.0, "join_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
-        outcome = {"outcome": lambda study: study.study}
-        return Fleet(request=request, engine=engine, events=self.log, fingerprints=made, **outcome, **waits_s)
+        listens = {"events": self.log, "outcome": lambda study: study.study}
+        return Fleet(request=request, engine=engine, fingerprints=made, **listens, **waits_s)
 
     def studies(self) -> list[StudyResult]:
         return [describe_study(record) for record in all_records(self.storage())]
@@ -463,18 +463,24 @@ def test_a_session_that_fails_leaves_its_node_to_others(winner: Made) -> None:
     assert {len(record.attributes().checks) for record in all_records(winner.storage())} == {2}, winner.log.lines
 
 
+@dataclass
+class Late(MadeEngine):
+    """One more node, with these cases, joins after some turns."""
+
+    late: tuple[OfferedCase, ...] = ()
+
+    def answers(self, timeout_s: float) -> Sequence[Answer]:
+        if self.turn == 5:
+            self.nodes["made://b"] = MadeNode("b", "two", self.late)
+        return super().answers(timeout_s)
+
+
 def test_a_driver_waits_for_nodes_that_it_has_started(made: Made) -> None:
     """The first of two has nothing to do, and the other one joins later."""
     known, other = cases(made.template, ["w0"], "0"), cases(made.template, ["w0"], "0-1")
     made.fleet(MadeEngine(made.template, {"made://a": MadeNode("a", "one", known)}), ["w0"]).run()
 
-    class Late(MadeEngine):
-        def answers(self, timeout_s: float) -> list[Answer]:
-            if self.turn == 5:
-                self.nodes["made://b"] = MadeNode("b", "two", other)
-            return [*super().answers(timeout_s)]
-
-    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", known)}, n_started=2), ["w0"])
+    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", known)}, n_started=2, late=other), ["w0"])
     fleet.first_node_s = 30.0
     fleet.run()
     assert [case.state for case in fleet.cases()] == ["known", "made"]
@@ -484,13 +490,7 @@ def test_a_driver_with_little_to_do_waits_for_nodes_of_other_types(made: Made) -
     """As the scheduler has just started again, and one node has found it first."""
     first, other = cases(made.template, ["w0"], "0"), cases(made.template, ["w0"], "0-1")
 
-    class Late(MadeEngine):
-        def answers(self, timeout_s: float) -> list[Answer]:
-            if self.turn == 5:
-                self.nodes["made://b"] = MadeNode("b", "two", other)
-            return [*super().answers(timeout_s)]
-
-    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", first)}), ["w0"])
+    fleet = made.fleet(Late(made.template, {"made://a": MadeNode("a", "one", first)}, late=other), ["w0"])
     fleet.join_s = 3.0
     fleet.run()
     assert [case.state for case in fleet.cases()] == ["made", "made"]

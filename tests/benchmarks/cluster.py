@@ -127,9 +127,11 @@ def cost(n_units: int = 20) -> Iterator[Figure]:
 def _suite_s(names: Sequence[str], *options: str) -> float:
     """Return how long (s) a suite takes, of models at batch sizes as MODEL-BATCH_SIZE."""
     with tempfile.TemporaryDirectory() as folder:
-        tables = [f'[workloads.{name}]\nworkload = "{name.split("-")[0]}"\n' for name in names]
-        batches = [f"batch-size = {name.split('-')[1]}\n" for name in names]
-        Path(folder, "suite.toml").write_text("".join(map("".join, zip(tables, batches, strict=True))))
+        tables = [
+            f'[workloads.{model}-{batch_size}]\nworkload = "{model}"\nbatch-size = {batch_size}\n'
+            for model, batch_size in (name.split("-") for name in names)
+        ]
+        Path(folder, "suite.toml").write_text("".join(tables))
         words = [TFTUNE, SUITE[0], "suite.toml", *SUITE[1:], *options, "--json"]
         began_s = time.monotonic()
         said = subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout

@@ -1,4 +1,4 @@
-"""A node answers the questions of a suite's driver, in a process of their own.
+"""A node answers the questions of a suite's driver in another process.
 
 Each unit has its own storage in the cache folder. An interrupted unit continues there, and a finished unit is not
 measured again. The process ends with its parent.

@@ -119,7 +119,7 @@ class Sessions:
         cases = self._held.get(node.address)
         while cases:
             case = cases.popleft()
-            if self._may_start(case, node) and (unit := self._start(case, node, done)):
+            if self._lacks(case, node) and self._has_room(case) and (unit := self._start(case, node, done)):
                 return unit
         return None
 
@@ -135,7 +135,7 @@ class Sessions:
                 self._n_seen[node.address] += 1
             if not self._lacks(case, node):
                 continue
-            if not self._may_start(case, node):
+            if not self._has_room(case):
                 waiting.append(case)  # a node that runs it may be lost
             elif unit := self._start(case, node, done):
                 return unit
@@ -153,8 +153,9 @@ class Sessions:
         """Return how many sessions are missing and run nowhere."""
         return max(0, self._n_missing - len(self._active))
 
-    def _may_start(self, case: str, node: Node) -> bool:
-        return self._lacks(case, node) and self._n_active[case] < self._n_lacking(case)
+    def _has_room(self, case: str) -> bool:
+        """Return whether fewer sessions of a case run than it lacks."""
+        return self._n_active[case] < self._n_lacking(case)
 
     def _start(self, case: str, node: Node, done: Collection[str]) -> str | None:
         """Start a session unless it is done, or runs on another node of this name."""

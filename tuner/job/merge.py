@@ -104,7 +104,7 @@ class Target:
             alike = sqlalchemy.or_(column == stem, generations)
             names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
         others = [self._read(name) for name in names]
-        copies = [copy for copy in others if _is_readable(copy) and _identity(copy) == _identity(record)]
+        copies = [copy.snapshot() for copy in others if _is_readable(copy) and _identity(copy) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record) or _was_only_checked(record, copy)), None)
         if known is not None:
             missing = _not_in(known, record)
@@ -133,7 +133,7 @@ class Target:
         return line, structs.replace(described, study=name)
 
     def _read(self, name: str) -> Record:
-        return Record(optuna.load_study(study_name=name, storage=self._storage)).snapshot()
+        return Record(optuna.load_study(study_name=name, storage=self._storage))
 
 
 def copy_study(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:

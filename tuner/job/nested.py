@@ -80,10 +80,10 @@ def end_with_parent() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def end_with_stdin() -> None:
-    """End as Ctrl-C does when whoever writes to stdin is gone."""
-    while os.read(0, 4096):  # the buffer's own lock would be held while the process ends
-        pass
+def end_with_stdin(take: Callable[[bytes], object] = lambda _: None) -> None:
+    """Let `take` have what comes on stdin, and end as Ctrl-C does when whoever writes to it is gone."""
+    while data := os.read(0, 1 << 20):  # the buffer's own lock would be held while the process ends
+        take(data)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -159,12 +159,14 @@ class Scratch:
         except (sqlite3.Error, ValueError):
             return None
         check_schema("sqlite://", str(revision))
-        if is_whole == ("ok",) and self._storage is None:
+        if is_whole != ("ok",):
+            return None
+        if self._storage is None:
             options = {"creator": lambda: self._connection, "poolclass": sqlalchemy.StaticPool}
             self._storage = optuna.storages.RDBStorage(
                 "sqlite://", engine_kwargs=options, skip_compatibility_check=True, skip_table_creation=True
             )
-        return self._storage if is_whole == ("ok",) else None
+        return self._storage
 
 
 def engine_of(storage: optuna.storages.BaseStorage | None) -> sqlalchemy.Engine:
