@@ -16,6 +16,7 @@ copyright = "the tftune authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 include_patterns = [
     "docs/*.md",
+    "docs/contributing/*.md",
     "docs/*.ipynb",
     "results/*.md",
     "results/cores16/*.md",
@@ -45,9 +46,9 @@ def _write_options(*_: object) -> None:
     """Write the page of all options from the help of the commands."""
     from tuner.cli import command_names
 
-    lines = ["# All options", "", "What `tftune COMMAND --help` shows of this version.", ""]
+    lines = ["# All options", "", "What `tftune COMMAND --help-all` shows of this version.", ""]
     for command in command_names():
-        words = [sys.executable, "-m", "tuner", *command.split(), "--help"]
+        words = [sys.executable, "-m", "tuner", *command.split(), "--help-all"]
         page = subprocess.run(
             words, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "COLUMNS": "100"}
         ).stdout

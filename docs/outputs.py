@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"(<!-- \$ (?P<command>tftune .*?) -->\n+```text\n)(?P<output>.*?)(^```$)", re.MULTILINE | re.DOTALL)
 WIDTH = 120  # characters
 

@@ -20,7 +20,7 @@ suite --space threads --cpus 2 --modes training
 suite --space batch --cpus 2
 "$python" -m tuner suite --plan 15m --storage "$storage" || [ $? -eq 1 ]
 "$python" -m tests.benchmarks.survey "${1:-results/reference.db}"
-"$python" -m tuner rules --storage "$storage" --format json --out results/rules.json
+"$python" -m tuner rules --storage "$storage" --json --out results/rules.json
 "$python" -m tuner rules --storage "$storage" --format md --out results/rules.md
 "$python" -m tuner export --storage "$storage" --what studies --out results/studies.csv
 "$python" -m tuner export --storage "$storage" --what trials --out results/trials.csv

@@ -122,7 +122,7 @@ def test_a_snippet_for_this_shell_names_what_was_left_out_of_the_measurement(
     emit = ("emit", STUDY, "--storage", str(storage))
     assert "set here, and left out of the measurement: OMP_THREAD_LIMIT; unset it\n" in call(*emit)[2]
     assert "OMP_THREAD_LIMIT" not in call(*emit, "--format", "k8s")[2]
-    assert json.loads(call(*emit, "--format", "json")[1])["framework"] == "tensorflow"
+    assert json.loads(call(*emit, "--json")[1])["framework"] == "tensorflow"
 
 
 def test_a_notebook_shows_the_card(study: tuner.Study) -> None:
@@ -138,7 +138,7 @@ def test_studies_are_listed_and_filtered_alike(few: Path, call: Call) -> None:
     assert [line.study for line in lines] == [line["study"] for line in listed]
     assert {line.workload for line in lines} == {"resnet50", "mlp"}
     machine = lines[0].machine
-    assert {line.machine for line in tuner.list_studies(few, machine=machine)} == {machine}
+    assert {line.machine for line in tuner.list_studies(few, machines=machine)} == {machine}
     assert tuner.list_studies(few, since="2026-11-23") == []
     assert tuner.list_studies(few.with_name("none.db")) == []
 
@@ -161,7 +161,7 @@ def test_studies_are_listed_and_filtered_alike(few: Path, call: Call) -> None:
         (lambda s: tuner.load_study("", s), "'' matches 213 studies; be more specific: bert-base-"),
         (lambda s: tuner.list_studies(s.with_name("none.db"), since="soon"), "--since is 'soon'"),
         (lambda s: tuner.load_rules("shipped").save(s.parent), "is a folder"),
-        (lambda s: tuner.list_studies(s, machine="nowhere"), "unknown machine 'nowhere'"),
+        (lambda s: tuner.list_studies(s, machines="nowhere"), "unknown machine 'nowhere'"),
         (lambda s: tuner.learn_rules(s, workloads="none"), "unknown workload 'none'"),
         (lambda s: tuner.load_rules(s), "not valid JSON"),
         (lambda s: tuner.recommend("resnet50", rules=s.with_name("none.json")), "no rules file"),

@@ -182,7 +182,7 @@ def test_the_page_says_which_search_it_was(better: StudyResult) -> None:
     assert "| command |" not in studypage.markdown(better, of_study, {})  # earlier studies do not say
     asked = SearchRequest(workload=WorkloadSpec.of_name("resnet50"), objective="throughput", instances=False)
     page = studypage.markdown(structs.replace(better, command=asked.command), of_study, {})
-    assert "| command | tftune search resnet50 --objective throughput --no-instances |" in page
+    assert "| command | tftune search resnet50 --objective throughput --one-process |" in page
 
 
 def test_a_study_says_how_it_was_searched_what_was_held_and_which_batch_sizes_were_asked_for(space: Space) -> None:
@@ -447,14 +447,14 @@ def test_emit_run_and_check_say_that_there_is_more(
     assert error.startswith("tftune: this is not the best that is known: ")
     assert error.strip().endswith("tftune emit last --instances")
     assert call("emit", "last", "--instances")[2] == ""
-    assert "tftune emit last --instances" in call("emit", "--no-instances", "--format", "json")[2]
+    assert "tftune emit last --instances" in call("emit", "--no-instances", "--json")[2]
     n = only_several.groups.recommended.deployment.processes
     code, out, error = call("emit")
     assert f"# Run {n} processes of the program at the same time" in out
     assert error == (
         f"tftune: this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults\n"
     )
-    assert json.loads(call("emit", "--format", "json")[1])["processes"] == n
+    assert json.loads(call("emit", "--json")[1])["processes"] == n
     better = study.better_with_instances("check")
     nothing = check.nothing_to_check("made", better=better)
     assert isinstance(nothing, NothingToCheck)

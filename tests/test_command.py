@@ -504,7 +504,7 @@ case $inter$intra in 12) echo "3.20s/it";; 11) echo "1.50it/s";; *) echo "1.25it
 @pytest.mark.tensorflow
 def test_a_guide_whose_setting_fails_does_not_end_the_search_of_a_command(tmp_path: Path) -> None:
     """It prints a time where the default prints a rate, which is larger and must not win."""
-    search = ("search", "--metric-regex", r"([0-9.]+)(?:it/s|s/it)", "--name", "guided", "--no-instances")
+    search = ("search", "--metric-regex", r"([0-9.]+)(?:it/s|s/it)", "--name", "guided", "--one-process")
     ended = tftune_here(*search, "--trials", "4", "--json", "--", "sh", "-c", GUIDED, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
@@ -518,7 +518,7 @@ def test_a_guide_whose_setting_fails_does_not_end_the_search_of_a_command(tmp_pa
 
 @pytest.mark.tensorflow
 def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: Path) -> None:
-    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "deaf", "--no-instances", "--trials", "4")
+    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "deaf", "--one-process", "--trials", "4")
     deaf = 'echo "rate: 1520.$(($(date +%N | sed "s/^0*//") % 9))"'
     ended = tftune_here(*search, "--json", "--", "sh", "-c", deaf, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -532,7 +532,7 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
 @pytest.mark.tensorflow
 def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     """The step of 3.4 and 2.9 ms is printed as 3 both times."""
-    search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--no-instances")
+    search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--one-process")
     ended = tftune_here(*search, "--time-budget", "6s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "? UNDECIDED" in ended.stdout
@@ -556,7 +556,7 @@ def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path
         'case "$TF_NUM_INTEROP_THREADS" in 1) r=2000;; *) r=1000;; esac\n'
         'echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
     )
-    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "12s")
+    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--one-process", "--time-budget", "12s")
     ended = tftune_here(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     study = json.loads(ended.stdout)["study"]

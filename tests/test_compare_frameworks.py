@@ -69,7 +69,7 @@ def test_batch_sizes_double_or_are_named(text: str, sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "0..4", "8..1", "a..b", "1..", "1,,2", "1..99999999", "1.5"])
 def test_other_batch_sizes_are_one_line(text: str) -> None:
-    with pytest.raises(BadInputError, match="--batch is"):
+    with pytest.raises(BadInputError, match="--scan is"):
         parse_sizes(text)
 
 
@@ -111,7 +111,7 @@ def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--batch", "8..1"], "--batch is '8..1'; expected numbers from 1"),
+        (["--scan", "8..1"], "--scan is '8..1'; expected numbers from 1"),
         (["--frameworks", "tensorflo"], "unknown framework 'tensorflo'"),
         (["--frameworks", "tensorrt"], "TensorRT cannot run on cpu; expected --device gpu"),
         (["--frameworks", "openvino-bf16"], "openvino-bf16 computes in another precision; allow it with --numerics"),
@@ -932,7 +932,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
 @pytest.mark.usefixtures("forks_only")
 def test_a_small_model_in_two_frameworks(tmp_path: Path) -> None:
     """Real processes: both are searched and ranked, and the same command measures nothing twice."""
-    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--frameworks", "tensorflow,openvino"]
+    words = ["frameworks", "lenet5", "--scan", "1,8", "--batch-size", "8", "--frameworks", "tensorflow,openvino"]
     words += ["--time-budget", "20s", "--json"]
     ended = tftune_here(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

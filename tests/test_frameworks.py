@@ -405,7 +405,7 @@ def test_whatever_a_framework_has_to_say_of_itself_is_looked_for() -> None:
 
 @pytest.mark.tensorflow
 def test_a_framework_of_another_package_searches(tmp_path: Path) -> None:
-    """From outside of the package: NumPy, as docs/architecture.md shows it."""
+    """From outside of the package: NumPy, as docs/contributing/architecture.md shows it."""
     env = dict(os.environ, PYTHONPATH=str(PACKAGES))
     command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "8s", "--json"]
     ended = tftune(*command, cwd=tmp_path, env=env)

@@ -177,11 +177,11 @@ def test_captures_are_simulated_on_machines_of_all_sizes(tmp_path: Path) -> None
 def test_the_command_shows_them_and_says_that_nothing_is_measured(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "capture.json"
     write_capture(capture("a", told=features()), path)
-    code, out, _ = call("rules", "--simulated", "--profile", str(path))
+    code, out, _ = call("rules", "--simulated", "--from", str(path))
     assert code == 0
     assert out.startswith("simulated, not measured: 1 workload (a)")
     assert "no rule is learned from fewer than 6 workloads, and 1 are profiled" in out
-    code, out, _ = call("rules", "--simulated", "--profile", str(path), "--json")
+    code, out, _ = call("rules", "--simulated", "--from", str(path), "--json")
     assert code == 0
     assert json.loads(out)["measured"] is False
 
@@ -190,10 +190,10 @@ def test_the_command_shows_them_and_says_that_nothing_is_measured(call: Call, tm
     ("words", "message"),
     [
         (["--simulated"], "no profile that can be simulated is in the cache"),
-        (["--simulated", "--profile", "nowhere.json"], "cannot read nowhere.json"),
-        (["--simulated", "--save"], "--simulated goes with --profile, --out and --json only"),
-        (["--simulated", "--format", "html"], "--simulated goes with --profile, --out and --json only"),
-        (["--profile", "nowhere.json"], "--profile is for simulations"),
+        (["--simulated", "--from", "nowhere.json"], "cannot read nowhere.json"),
+        (["--simulated", "--save"], "--simulated goes with --from, --out and --json only"),
+        (["--simulated", "--format", "html"], "--simulated goes with --from, --out and --json only"),
+        (["--from", "nowhere.json"], "--from is for simulations"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -208,7 +208,7 @@ def test_bad_input_is_one_line(
 def test_a_capture_without_its_graph_says_nothing_of_rules(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "capture.json"
     write_capture(capture("a", told=None), path)
-    code, _, err = call("rules", "--simulated", "--profile", str(path))
+    code, _, err = call("rules", "--simulated", "--from", str(path))
     assert code == 2
     assert f"{path} is of an earlier version, and does not tell of its graph" in err
 

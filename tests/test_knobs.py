@@ -180,7 +180,7 @@ def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Build) -> Non
 def test_a_knob_is_one_object_and_one_line_of_a_space_file(
     machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From outside of the package: the pools of glibc's allocator, as docs/architecture.md shows it."""
+    """From outside of the package: the pools of glibc's allocator, as docs/contributing/architecture.md shows it."""
     arenas = Knob(
         name="malloc_arenas",
         meaning="pools of memory that glibc's allocator keeps for its threads",

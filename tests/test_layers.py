@@ -188,7 +188,7 @@ def test_what_texts_refer_to_is_there() -> None:
 
 
 def test_the_map_in_the_docs_is_the_house() -> None:
-    text = (ROOT / "docs/architecture.md").read_text()
+    text = (ROOT / "docs/contributing/architecture.md").read_text()
     rooms = [path.name for path in (ROOT / "tuner").iterdir() if (path / "__init__.py").exists()]
     assert sorted(re.findall(r"^\| `tuner/(\w+)` \|", text, re.MULTILINE)) == sorted(rooms)
     order = next(line for line in text.splitlines() if " -> " in line)

@@ -1,7 +1,7 @@
 """A second maker of GPUs, from a package outside of tftune: AMD's names, over a stand-in for its library.
 
-`tests/data/amd` is that package, as docs/architecture.md shows it. No card of AMD's has been tried: this shows that
-whatever tftune says of a device comes from the device.
+`tests/data/amd` is that package, as docs/contributing/architecture.md shows it. No card of AMD's has been tried: this
+shows that whatever tftune says of a device comes from the device.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_a_batch_size_that_memory_does_not_hold_ends_its_trial_and_not_the_searc
     search = subprocess.run(
         [
             str(Path(sys.executable).with_name("tftune")), "search", "./hungry.py", "--batch-size", "1,64",
-            "--set", "inter_op=1", "--set", "intra_op=2", "--no-instances", "--trials", "3", "--margin", "50", "--json",
+            "--set", "inter_op=1", "--set", "intra_op=2", "--one-process", "--trials", "3", "--margin", "50", "--json",
         ],
         cwd=tmp_path,
         capture_output=True,

@@ -83,7 +83,7 @@ for _ in range(200):
     x = np.tanh(x)
 print("steps/sec:", 200 / (time.perf_counter() - began))
 """
-SHORT = ("--time-budget", "1s", "--trials", "1", "--no-instances", "--json")
+SHORT = ("--time-budget", "1s", "--trials", "1", "--one-process", "--json")
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
         "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "40s",
-        "--no-instances", "--json", cwd=tmp_path,
+        "--one-process", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -274,7 +274,18 @@ def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
 
 def test_what_its_profiler_does_not_tell_of_is_no_overhead(tmp_path: Path) -> None:
     """TensorFlow 2.14 tells of no operator of a program that XLA compiled: that is not 100 % overhead."""
-    words = ["overhead", "mlp", "--batch", "64", "--execution", "xla", "--python", str(PYTHON), "--time-budget", "20s"]
+    words = [
+        "overhead",
+        "mlp",
+        "--batch-size",
+        "64",
+        "--execution",
+        "xla",
+        "--python",
+        str(PYTHON),
+        "--time-budget",
+        "20s",
+    ]
     ended = tftune(*words, cwd=tmp_path)
     assert ended.returncode == 2
     assert "tells of no operator of a program that XLA compiled; look at --execution graph,eager" in ended.stderr

@@ -320,7 +320,7 @@ class Told:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batches": "8..1"}, "--batch is '8..1'"),
+        ({"batches": "8..1"}, "--batch-size is '8..1'"),
         ({"executions": ["fast"]}, "unknown execution 'fast'"),
         ({"time_budget": "soon"}, "--time-budget is 'soon'"),
         ({"workload": WorkloadSpec(words=("true",), metric_regex="([0-9]+)")}, "a command has no inside"),
@@ -403,7 +403,7 @@ def test_overhead_that_is_known_is_seen(tmp_path: Path) -> None:
     the mean difference is known to 0.05, and what is left of their scatter is part of what is allowed.
     """
     (tmp_path / "chain.py").write_text(CHAIN)
-    words = ["overhead", "./chain.py", "--batch", "1,2,4", "--execution", "eager", "--json"]
+    words = ["overhead", "./chain.py", "--batch-size", "1,2,4", "--execution", "eager", "--json"]
     differences: list[float] = []
     scatter = math.inf  # of their mean: half of its interval at 95 %
     while len(differences) < _MOST_RUNS and scatter > 0.05:

@@ -568,10 +568,10 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         (["--machine", "cores"], "cannot read the machine cores"),
         (["--machine", "nowhere.json"], "cannot read the machine nowhere.json"),
         (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
-        (["--profile", "nowhere.json"], "cannot read nowhere.json"),
-        (["--setting", "inter_op=nine"], "inter_op=nine"),
-        (["--setting", "inter_op=1", "--set", "intra_op=1"], "--set and --setting contradict each other"),
-        (["--profile", "capture.json", "--new"], "--new and --profile contradict each other"),
+        (["--from", "nowhere.json"], "cannot read nowhere.json"),
+        (["--only", "inter_op=nine"], "inter_op=nine"),
+        (["--only", "inter_op=1", "--set", "intra_op=1"], "--set and --only contradict each other"),
+        (["--from", "capture.json", "--new"], "--new and --from contradict each other"),
         (["--machine", "cores=56", "--set", "intra_op=5600"], "intra_op=5600"),
     ],
 )
@@ -703,7 +703,7 @@ def test_variables_and_the_file_of_a_machine_are_compared_with_what_was_profiled
 @pytest.mark.usefixtures("stock_is_here")
 @pytest.mark.parametrize("machine", [["--machine", "cores=16"], []])
 def test_a_profile_from_elsewhere_is_taken_with_one_line_of_warning(call: Call, machine: list[str]) -> None:
-    words = ["predict", "bert-tiny", "--profile", str(CORES16), *machine]
+    words = ["predict", "bert-tiny", "--from", str(CORES16), *machine]
     code, out, err = call(*words, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
@@ -716,7 +716,7 @@ def test_a_profile_from_elsewhere_is_taken_with_one_line_of_warning(call: Call, 
     assert document["profiled_on"]["cpu_model"] == "Intel(R) Xeon(R) Processor"
     assert not document["trust"]["is_here"]
     assert call(*words)[1].count("other build: ") == 1
-    code, out, err = call("predict", "lenet5", "--profile", str(CORES16), *machine)
+    code, out, err = call("predict", "lenet5", "--from", str(CORES16), *machine)
     assert (code, out) == (2, "")
     assert err.startswith("the profile is of another workload: name is bert-tiny there, and lenet5 here")
 
@@ -728,7 +728,7 @@ def test_a_profile_of_a_file_needs_no_tensorflow_for_a_machine_that_is_not_here(
         raise BadInputError("python has no TensorFlow", "install it")
 
     monkeypatch.setattr(predict_module, "prepare", prepare)
-    words = ["predict", "bert-tiny", "--profile", str(CORES16)]
+    words = ["predict", "bert-tiny", "--from", str(CORES16)]
     code, out, _ = call(*words, "--machine", "cores=16", "--json")
     assert code == 0
     assert json.loads(out)["source"]["differences"] == []
@@ -738,7 +738,7 @@ def test_a_profile_of_a_file_needs_no_tensorflow_for_a_machine_that_is_not_here(
 
 @pytest.mark.usefixtures("nobody_asks")
 def test_machines_of_a_thousand_cores_are_predicted(call: Call) -> None:
-    words = "--machine", "sockets=8,cores=125,smt=2", "--setting", "inter_op=1,intra_op=1000", "--json"
+    words = "--machine", "sockets=8,cores=125,smt=2", "--only", "inter_op=1,intra_op=1000", "--json"
     code, out, _ = call("predict", "lenet5", *words)
     assert code == 0
     document = json.loads(out)
@@ -768,9 +768,9 @@ def test_masks_with_holes_containers_and_unlike_cores_are_predicted(call: Call, 
     write(other, "sys/devices/system/cpu/online", "0-3")
     assert predicted(detect(other))["machine"]["affinity"] == "8-11"
     two = detect(make_hybrid(tmp_path / "hybrid"))
-    alike = predicted(two, "--space", "serving", "--setting", "instances=8,intra_op=3")
+    alike = predicted(two, "--space", "serving", "--only", "instances=8,intra_op=3")
     assert alike["warnings"] == []
-    many = predicted(two, "--space", "serving", "--setting", "instances=24,intra_op=1")
+    many = predicted(two, "--space", "serving", "--only", "instances=24,intra_op=1")
     (warning,) = many["warnings"]
     assert warning["code"] == "unlike cores"
     assert warning["found"].startswith("the cores of the processes are unlike: faster on CPUs 0-")
@@ -806,7 +806,7 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert again.stderr == ""  # the profile is that of the cache
     assert json.loads(again.stdout)["predicted"] == document["predicted"]
     # A search takes the profile of the cache, too, and says how right it was.
-    short = ["--time-budget", "12s", "--no-instances", "--json"]
+    short = ["--time-budget", "12s", "--one-process", "--json"]
     searched = tftune_here("search", "lenet5", "--predict", *short, cwd=tmp_path)
     assert searched.returncode == 0, searched.stderr
     study = json.loads(searched.stdout)
@@ -821,7 +821,7 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     simulated = tftune_here("rules", "--simulated", "--json", cwd=tmp_path)
     assert "lenet5" in json.loads(simulated.stdout)["workloads"]
     elsewhere = tftune_here(
-        *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
+        *words, "--from", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
     )
     assert elsewhere.returncode == 0, elsewhere.stderr
     server = json.loads(elsewhere.stdout)
@@ -831,18 +831,18 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert {each["intra_op"] for each in searched if each not in recommended} >= {1, 28, 56, 112}
     assert server["ideal"]["over_best"] >= 1
     one = tftune_here(
-        *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal",
-        "--setting", "inter_op=1,batch_size=8", cwd=tmp_path,
+        *words, "--from", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal",
+        "--only", "inter_op=1,batch_size=8", cwd=tmp_path,
     )  # fmt: skip
     assert json.loads(one.stdout)["ideal"] == server["ideal"]  # beside the whole space, whatever is asked for
     assert np.isfinite([row["items_per_s"] for row in server["predicted"]]).all()
-    other = tftune_here("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
+    other = tftune_here("predict", "mlp", "--from", "out/capture.json", cwd=tmp_path)
     assert other.returncode == 2
     assert "the profile is of another workload: name is lenet5 there, and mlp here" in other.stderr
     fixed = tftune_here(
-        *words, "--profile", "out/capture.json", "--machine", "cores=56", "--set", "intra_op=56", cwd=tmp_path
+        *words, "--from", "out/capture.json", "--machine", "cores=56", "--set", "intra_op=56", cwd=tmp_path
     )
     assert {row["setting"]["intra_op"] for row in json.loads(fixed.stdout)["predicted"]} == {56}
     write_capture(msgspec.structs.replace(capture, is_quick=True), tmp_path / "quick.json")
-    quick = tftune_here(*words, "--profile", "quick.json", cwd=tmp_path)
-    assert "quick.json is a quick profile of a search: leave --profile out for a thorough one" in quick.stderr
+    quick = tftune_here(*words, "--from", "quick.json", cwd=tmp_path)
+    assert "quick.json is a quick profile of a search: leave --from out for a thorough one" in quick.stderr

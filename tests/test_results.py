@@ -97,9 +97,9 @@ def test_the_list_of_workloads_is_a_document(call: Call) -> None:
 
 
 def test_what_prints_no_document_has_no_schema(call: Call) -> None:
-    code, _, error = call("schema", "emit")
+    code, _, error = call("schema", "run")
     assert code == 2
-    assert "no command 'emit' with --json" in error
+    assert "no command 'run' with --json" in error
 
 
 def test_every_field_of_a_study_is_in_the_schema() -> None:

@@ -577,7 +577,7 @@ def test_studies_whose_space_has_the_number_of_processes_need_one_among_them(tmp
         ({"since": "2099-01-01"}, "', which is not in the past"),
         ({"since": "0d"}, "', which is not in the past"),
         ({"workloads": ","}, "--workloads is empty"),
-        ({"machine": ""}, "--machine is empty"),
+        ({"machines": ""}, "--machines is empty"),
         ({"workloads": "made1,resnet"}, "unknown workload 'resnet'"),
         ({"machine": "made9"}, "unknown machine 'made9'"),
         ({"storage": "sqlite:///missing.db"}, "no studies in"),
@@ -694,8 +694,8 @@ def test_rules_are_kept_where_they_are_looked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rules", "--save", "--since", "3d"), "--save cannot be combined with --since, --machine or --workloads"),
-        (("rules", "--save", "--workloads", ""), "--save cannot be combined with --since, --machine or --workloads"),
+        (("rules", "--save", "--since", "3d"), "--save cannot be combined with --since, --machines or --workloads"),
+        (("rules", "--save", "--workloads", ""), "--save cannot be combined with --since, --machines or --workloads"),
         (("rules", "--format", "pdf"), "unknown format 'pdf'"),
         (("rules", "--out", "."), "is a folder"),
         (("rules", "--out", "missing/rules.md"), "folder missing does not exist"),
@@ -951,8 +951,8 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     )
     assert "the mean of 18 models, each left out of the learning in turn: 1.10 [1.06, 1.15]" in out
     assert "it gained in the studies behind the rules (2 cores on an OpenMP build); equal to what intel sets" in out
-    words = ("recommend", "resnet50", *RULES, "--batch")
-    assert f"tftune recommend resnet50 --rules {RULES[1]} --batch --format sh" in call(*words)[1]
+    words = ("recommend", "resnet50", *RULES, "--any-batch-size")
+    assert f"tftune recommend resnet50 --rules {RULES[1]} --any-batch-size --format sh" in call(*words)[1]
     assert "KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" not in out
     assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]
@@ -1027,9 +1027,9 @@ def test_what_several_processes_need_is_emitted_where_it_is_asked_for(
     assert "taskset -c 15" in snippet
     document = json.loads(call(*words, "--json")[1])
     assert (document["processes"], document["several"]) == (16, None)
-    code, _, error = call(*words, "--batch")
+    code, _, error = call(*words, "--any-batch-size")
     assert code == 2
-    assert "--batch and --instances are different answers" in error
+    assert "--any-batch-size and --instances are different answers" in error
 
 
 def test_the_price_is_that_of_the_processes_here(call_on: Call, call: Call, processes_file: str) -> None:

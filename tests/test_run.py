@@ -39,7 +39,7 @@ SLEEP = "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print
 
 
 def setting(folder: Path, **parts: object) -> str:
-    """Return a file with a deployment, as `emit --format json` writes it."""
+    """Return a file with a deployment, as `emit --json` writes it."""
     path = folder / "setting.json"
     path.write_text(json.dumps({"env": {}, "arguments": {}, "cpus": None, **parts}))
     return str(path)

@@ -476,4 +476,4 @@ def test_instances_are_refused_where_none_were_compared(
     code, _, error = call("emit", record.name, "--instances", "--storage", f"sqlite:///{tmp_path}/t.db")
     assert code == 2
     assert "has not compared several processes" in error
-    assert "without --no-instances" in error
+    assert "without --one-process" in error

@@ -243,7 +243,7 @@ def test_the_commands_of_the_page_run_as_they_stand(folder: Path) -> None:
     server.chmod(0o755)
     (folder / "docs").symlink_to(ROOT / "docs")
     (server.parent / "python").symlink_to(sys.executable)
-    page = (ROOT / "docs/tensorflow-serving.md").read_text()
+    page = (ROOT / "docs/servers.md").read_text()
     blocks = [each for each in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "tftune" not in each]
     assert len(blocks) == 2
     for block in blocks:

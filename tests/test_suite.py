@@ -425,7 +425,7 @@ def test_a_dry_run_shows_why_and_a_stale_suite_runs_it(
         ({"plan": "5s"}, "--plan 5s is too short; expected at least 1m"),
         ({"plan": "15m", "time_budget": "5m"}, "--plan with --time-budget; leave one or the other out"),
         ({"plan": "15m", "cpus": "1", "space": "quick"}, "--plan with --cpus, --space; leave"),
-        ({"plan": "15m", "modes": "training"}, "--plan with --modes; leave"),
+        ({"plan": "15m", "modes": "training"}, "--plan with --mode; leave"),
         ({"plan": "15m", "workloads": "resnet5"}, "unknown workload 'resnet5'"),
         ({"plan": "15m", "workloads": ""}, "--workloads is empty"),
     ],
@@ -834,7 +834,7 @@ def test_a_dry_run_shows_what_there_is_to_do(planned: Any, capsys: pytest.Captur
     from tuner.cli import app
 
     assert planned(workloads="lenet5").missing == [0]
-    app(["suite", "--workloads", "lenet5,matmul", "--modes", "inference,training", "--dry-run"], standalone_mode=False)
+    app(["suite", "--workloads", "lenet5,matmul", "--mode", "inference,training", "--dry-run"], standalone_mode=False)
     said = capsys.readouterr()
     assert "matmul has no mode 'training'" in said.out
     assert "0 already done, 0 made now, 0 failed, 3 missing" in said.out

@@ -53,7 +53,7 @@ input-shape = "ids=128"
 batch-size = [8, 1]
 
 [workloads.lenet5]
-modes = ["inference", "training"]
+mode = ["inference", "training"]
 """
 
 
@@ -124,7 +124,7 @@ def test_paths_are_relative_to_the_file(team: Path) -> None:
 
 
 def test_the_modes_of_a_file_are_those_of_workloads_without(team: Path) -> None:
-    team.write_text('modes = "training"\n[workloads.mlp]\n[workloads.lenet5]\nmodes = "inference"\n')
+    team.write_text('mode = "training"\n[workloads.mlp]\n[workloads.lenet5]\nmode = "inference"\n')
     assert {name: each.modes for name, each in read(str(team)).workloads.items()} == {
         "mlp": "training",
         "lenet5": "inference",
@@ -211,7 +211,7 @@ def test_cases_have_what_the_file_gives_them(team: Path, planned: Any) -> None:
     assert search.command == (
         f"tftune search {team.parent}/models/3 --framework tensorflow --signature serve --input-shape ids=128 "
         f"--name ranker --time-budget 1m --objective throughput --batch-size 1,8 --python {sys.executable} "
-        "--no-instances --no-predict"
+        "--one-process --no-predict"
     )
 
 
@@ -233,7 +233,7 @@ def test_what_is_typed_wins(team: Path, planned: Any) -> None:
         ("[workloads.b]\nworkload = 'mine.py'\nparam = 'wide=1'", "workloads.b: unknown parameter 'wide'"),
         ("[workloads.mlp]\nsignature = 'serve'", "workloads.mlp: --signature does not apply to a Python file"),
         ("[workloads.mlp]\nbatch-size = 'many'", "workloads.mlp: --batch-size is 'many'"),
-        ("[workloads.mlp]\nmodes = 'learning'", "workloads.mlp: unknown mode 'learning'"),
+        ("[workloads.mlp]\nmode = 'learning'", "workloads.mlp: unknown mode 'learning'"),
         ("[workloads.mlp]\nexecution = 'jit'", "workloads.mlp: unknown execution 'jit'"),
         ("[workloads.'-x']\nworkload = 'mlp'", "workloads.-x: --name is '-x'"),
     ],
@@ -250,7 +250,7 @@ def test_each_option_makes_another_case(team: Path, planned: Any) -> None:
         "d": "input = 'x=3'", "e": "tags = 'serve'", "f": "tags = ''", "g": "op-library = 'tensorflow_text'",
         "h": "execution = 'xla'", "i": "batch-size = 2", "j": "batch-size = [2, 4]",
     }  # fmt: skip
-    ours = {"k": "", "l": "param = 'width=128'", "m": "modes = 'training'"}
+    ours = {"k": "", "l": "param = 'width=128'", "m": "mode = 'training'"}
     text = [f"[workloads.{name}]\nworkload = 'models/3'\n{options}\n" for name, options in tables.items()]
     text += [f"[workloads.{name}]\nworkload = 'mine.py'\n{options}\n" for name, options in ours.items()]
     team.write_text("".join(text))
@@ -284,7 +284,7 @@ def test_the_study_of_a_case_is_found_again(team: Path, planned: Any, tmp_path: 
 
 def test_a_plan_of_settings_chooses_what_a_file_may_not(team: Path, planned: Any) -> None:
     team.write_text(TEAM.replace('time-budget = "1m"', ""))
-    with pytest.raises(BadInputError, match=r"--plan with modes in .*team\.toml, batch-size in .*team\.toml; leave"):
+    with pytest.raises(BadInputError, match=r"--plan with mode in .*team\.toml, batch-size in .*team\.toml; leave"):
         planned(team, plan="10m")
     team.write_text('cpus = 1\n[workloads.ranker]\nworkload = "models/3"\nsignature = "serve"\n')
     with pytest.raises(BadInputError, match="--plan with --cpus; leave"):

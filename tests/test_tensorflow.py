@@ -294,7 +294,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     one, several = document["recommended"], (document["groups"] or {}).get("recommended")
     is_one_set = bool(one["env"] or one["arguments"] or one["cpus"])
     first = several if several is not None and not is_one_set and several.get("processes", 1) > 1 else one
-    for words, advice in [((), first), (("--no-instances",), one)]:
+    for words, advice in [((), first), (("--one-process",), one)]:
         snippet = tftune_here("emit", study, "--format", "json", *words, cwd=cwd)
         assert snippet.returncode == 0
         emitted = json.loads(snippet.stdout)
@@ -313,7 +313,7 @@ def of_one_process(history: Sequence[dict]) -> list[dict]:
 
 def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
-    words = ["--space", "quick", "--trials", "3", "--time-budget", "15s", "--no-instances", "--json"]
+    words = ["--space", "quick", "--trials", "3", "--time-budget", "15s", "--one-process", "--json"]
     code, out, _ = finished(tftune("search", "lenet5", *words, cwd=cwd))
     again = json.loads(out)
     assert (code, again["study"]) == (0, document["study"])
@@ -327,7 +327,7 @@ def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple
 @pytest.mark.alone
 def test_a_gain_of_large_batches_has_an_answer_at_the_latency_of_the_default_beside_it(tmp_path: Path) -> None:
     """A call of 512 items takes many times as long as one of 8, however many more it does a second."""
-    words = ["--batch-size", "8,512", "--no-instances", "--time-budget", "100s", "--json"]
+    words = ["--batch-size", "8,512", "--one-process", "--time-budget", "100s", "--json"]
     code, out, err = finished(tftune("search", "lenet5", *words, cwd=tmp_path))
     assert code == 0, err
     document = json.loads(out)

@@ -11,6 +11,6 @@ python="${2:-.venv/bin/python}"
 models=("${@:3}")
 [ ${#models[@]} -gt 0 ] || models=(resnet50 vgg19 densenet201 efficientnetb0 resnet50+densenet201+vgg19)
 for model in "${models[@]}"; do
-    "$python" -m tuner frameworks "$model" --batch 1,4,16,64,256,1024 --batch-size 8 --time-budget "${TFTUNE_BUDGET:-30m}" \
+    "$python" -m tuner frameworks "$model" --scan 1,4,16,64,256,1024 --batch-size 8 --time-budget "${TFTUNE_BUDGET:-30m}" \
         --storage "$storage" --out "results/frameworks/$model"
 done

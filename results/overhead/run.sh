@@ -10,6 +10,6 @@ python="${1:-.venv/bin/python}"
 models=("${@:2}")
 [ ${#models[@]} -gt 0 ] || models=(lenet5 resnet50 bert-base)
 for model in "${models[@]}"; do
-    "$python" -m tuner overhead "$model" --batch 1,4,16,64,256 --time-budget "${TFTUNE_BUDGET:-10m}" --trial-timeout 30m --out "results/overhead/$model" >/dev/null
+    "$python" -m tuner overhead "$model" --batch-size 1,4,16,64,256 --time-budget "${TFTUNE_BUDGET:-10m}" --trial-timeout 30m --out "results/overhead/$model" >/dev/null
 done
 "$python" -m results.overhead.page

@@ -105,7 +105,7 @@ def figures(models: Sequence[str] = MODELS, n_requests: int = N_REQUESTS) -> Ite
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
             batch = ("--batch-size", str(MAX_BATCH))
-            study = _json("search", model, *batch, "--time-budget", "60s", "--no-instances", folder=folder)["study"]
+            study = _json("search", model, *batch, "--time-budget", "60s", "--one-process", folder=folder)["study"]
             curves, runs = [_points(study, folder)], []
             limits_ms = [times * curves[0][0]["p99"] for times in LIMITS]
             capacities = [_rate_at(curves[0], limit_ms) for limit_ms in limits_ms]

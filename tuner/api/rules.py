@@ -75,7 +75,7 @@ def learn_rules(
     storage: str | Path | None = None,
     *,
     since: str | None = None,
-    machine: str | None = None,
+    machines: str | None = None,
     workloads: str | None = None,
     device: str = devices.DEFAULT,
     notify: Callable[[str], None] = lambda _: None,
@@ -84,7 +84,7 @@ def learn_rules(
 
     Raises BadInputError where there are none.
     """
-    selection = Selection(since=since, machine=machine, workloads=workloads)
+    selection = Selection(since=since, machines=machines, workloads=workloads)
     return Rules(rulebook.make(storage_text(storage), selection, device=device, notify=notify))
 
 
@@ -157,7 +157,11 @@ class Recommendation(Shown):
 def run_recommendation(request: RecommendRequest, events: ComparisonEvents) -> Recommendation:
     """Recommend as requested; raises BadInputError where nothing can be said."""
     request.workload.reject_options("--rate", "--metric-regex", "--minimize", kind="a recommendation")
-    answers = {"--batch": request.batch, "--instances": request.instances, "--same-latency": request.same_latency}
+    answers = {
+        "--any-batch-size": request.batch,
+        "--instances": request.instances,
+        "--same-latency": request.same_latency,
+    }
     if len(asked := [option for option, is_asked in answers.items() if is_asked]) > 1:
         raise BadInputError(f"{' and '.join(asked)} are different answers", "give one of them")
     checked = parse_request(

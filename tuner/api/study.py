@@ -160,13 +160,13 @@ def list_studies(
     storage: str | Path | None = None,
     *,
     since: str | None = None,
-    machine: str | None = None,
+    machines: str | None = None,
     workloads: str | None = None,
 ) -> list[StudyLine]:
     """Return a line for each stored study that can be read, the oldest first, filtered as by `tftune list`."""
     from tuner.job.selection import Selection
 
-    selection = Selection(since=since, machine=machine, workloads=workloads)
+    selection = Selection(since=since, machines=machines, workloads=workloads)
     return described(storage_text(storage), describe_line, selection)[0]
 
 

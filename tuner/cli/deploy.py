@@ -51,7 +51,7 @@ def emit(
     format_: Annotated[
         str,
         output(
-            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python|json",
+            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python",
             "Format of the snippet.",
         ),
     ] = "sh",
@@ -66,15 +66,16 @@ def emit(
     same_latency: options.SameLatency = False,
     model: Annotated[str | None, other("--model NAME", "Of an ensemble, the model that the snippet is for.")] = None,
     storage: options.Storage = DEFAULT_STORAGE,
+    json_: options.Json = False,
 ) -> None:
-    """Print a snippet that applies the recommendation of a study."""
+    """Print what to set, for a shell, Docker, Kubernetes and others."""
     from tuner.api.study import load_study
     from tuner.deploy import program
     from tuner.errors import unknown_name
     from tuner.report.emit import Format
     from tuner.result.document import several_come_first
 
-    format_ = _FORMATS.get(format_.lower(), format_.lower())
+    format_ = Format.JSON if json_ else _FORMATS.get(format_.lower(), format_.lower())
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     loaded = load_study(study, storage)
@@ -97,8 +98,7 @@ def run(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="A study, as in 'show', or a file written by 'emit --format json'; without one before the --, the "
-            "newest.",
+            help="A study, as in 'show', or a file written by 'emit --json'; without one before the --, the newest.",
             autocompletion=complete_study,
         ),
     ] = "last",
@@ -117,8 +117,9 @@ def run(
     keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
-    """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.
+    """Run your program with the setting that a study recommends.
 
+    It gets the variables, its CPUs, and runs in as many copies as the study recommends.
     Variables that the study inherited from its environment are set as well, unless yours has a value of its own.
 
     A single copy replaces this process. The lines of several are printed with their numbers, signals go to all of them,
@@ -135,7 +136,7 @@ def run(
             option = "--instances" if instances else "--same-latency"
             raise BadInputError(
                 f"{option} chooses among the answers of a study, and {study} holds one answer",
-                f"leave it out, or choose when you write the file: tftune emit STUDY {option} --format json",
+                f"leave it out, or choose when you write the file: tftune emit STUDY {option} --json",
             )
         deployment = _read(Path(study))
     else:
@@ -184,7 +185,7 @@ def _read(path: Path) -> Deployment:
 
     from tuner.space.deployment import Deployment
 
-    hint = "write it with: tftune emit STUDY --format json"
+    hint = "write it with: tftune emit STUDY --json"
     try:
         data = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         missing = sorted({"env", "arguments", "cpus"} - data.keys())

@@ -59,9 +59,10 @@ def inspect(
     ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show the machine, the framework build, the knobs (active, or why not) and the baselines.
+    """Show the machine, the build, and which knobs reach it.
 
-    Without --audit it measures two things in a second: waking a thread, and how much slower busy cores are.
+    A knob is active, or the page says why not. It also shows the baselines. Without --audit it measures two things in a
+    second: waking a thread, and how much slower busy cores are.
     """
     from tuner.job.job import prepare
     from tuner.job.parsed import parse_request

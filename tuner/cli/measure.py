@@ -63,7 +63,7 @@ SIZE_EPILOG = examples(
 )
 FRAMEWORKS_EPILOG = examples(
     "tftune frameworks resnet50",
-    "tftune frameworks resnet50 --batch 1..64 --out resnet50-frameworks",
+    "tftune frameworks resnet50 --scan 1..64 --out resnet50-frameworks",
     "tftune frameworks ./saved_model --frameworks onnxruntime,openvino --time-budget 15m --json",
     "tftune frameworks resnet50 --stored --json",
     "tftune frameworks resnet50 --python openvino=/opt/openvino/bin/python --numerics may-change",
@@ -83,9 +83,9 @@ def compare(
     summary: options.Summary = None,
     json_: options.Json = False,
 ) -> None:
-    """Compare two settings: is b faster than a? Every round starts new processes.
+    """Compare two settings: is b faster than a?
 
-    Knobs that you do not name keep the framework's default.
+    Every round starts new processes. Knobs that you do not name keep the framework's default.
     """
     from tuner.api.comparison import Comparison
     from tuner.job import compare as comparing
@@ -124,7 +124,7 @@ def check(
     summary: options.Summary = None,
     json_: options.Json = False,
 ) -> None:
-    """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
+    """Measure the recommendation of a study against the default again.
 
     Each check adds a session to the study, for example on another day, and the verdict combines all sessions. The exit
     code is 1 if the recommendation is shown to be slower than or equal to the default, or with --same-latency to take
@@ -165,9 +165,10 @@ def _show(compared: Comparison | Check, *, details: bool, json_: bool) -> None:
     usual="resnet50",
 )
 def noise(request: NoiseRequest, json_: options.Json = False) -> None:
-    """Measure how noisy this machine is, by comparing the default setting with itself.
+    """Measure how noisy this machine is.
 
-    Shows the smallest gain that a search with the default budget can detect here, and what else the machine did.
+    Compares the default setting with itself. Shows the smallest gain that a search with the default budget can detect
+    here, and what else the machine did.
     """
     from tuner.job.calibration import calibrate
     from tuner.report import verdicts
@@ -200,7 +201,7 @@ def load(
     details: options.Details = False,
     json_: options.Json = False,
 ) -> None:
-    """Measure a study's settings under load: how do responses grow with the rate of requests, and what keeps a limit?
+    """Measure how many requests per second each setting of a study carries.
 
     Requests of one item come at random times, whether or not the model is ready. Those that wait become a batch. The
     default and what the study recommends (each of its answers) take turns, at several rates. From how long their
@@ -234,7 +235,7 @@ def load(
     costs=other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
 )
 def size(request: SizeRequest, json_: options.Json = False) -> None:
-    """How many copies of a setting carry a load within a limit, and on which machine?
+    """Compute how many copies of a setting carry a load within a limit.
 
     Reads the curves that `tftune load` has measured of this workload, on all machines of the storage. Measures nothing.
     """
@@ -246,7 +247,7 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
 
 @takes(
     FrameworksRequest,
-    "batches space numerics margin storage trial_timeout wait",
+    "space numerics margin storage trial_timeout wait",
     usual="resnet50",
     frameworks=setting(
         "--frameworks NAME[,NAME…]",
@@ -255,6 +256,10 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
     ),
     batch_size=setting(
         "--batch-size N", "Batch size that is tuned for, and of the verdicts (default: the workload's own)."
+    ),
+    batches=setting(
+        "--scan N,N…|N..N",
+        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64. It ends if memory or time runs out.",
     ),
     time_budget=measuring(
         "--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."
@@ -268,9 +273,10 @@ def frameworks(
     out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
     json_: options.Json = False,
 ) -> None:
-    """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.
+    """Compare TensorFlow with ONNX Runtime, OpenVINO and XLA on one model.
 
-    Outputs are compared before anything is timed; each framework is tuned by a search of its own.
+    Each framework's default and its tuned setting take turns with TensorFlow's default. Outputs are compared before
+    anything is timed; each framework is tuned by a search of its own.
     """
     from tuner.api.comparison import Frameworks
     from tuner.job.frameworks import compare_frameworks

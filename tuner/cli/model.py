@@ -17,8 +17,8 @@ from tuner.job.request import OverheadRequest, PredictRequest, ProfileRequest
 
 OVERHEAD_EPILOG = examples(
     "tftune overhead resnet50",
-    "tftune overhead lenet5 --batch 1..1024 --execution eager,graph --out lenet5-overhead",
-    "tftune overhead ./model.py --batch 1,8,32 --json",
+    "tftune overhead lenet5 --batch-size 1..1024 --execution eager,graph --out lenet5-overhead",
+    "tftune overhead ./model.py --batch-size 1,8,32 --json",
 )
 PROFILE_EPILOG = examples(
     "tftune profile resnet50",
@@ -28,8 +28,8 @@ PROFILE_EPILOG = examples(
 PREDICT_EPILOG = examples(
     "tftune predict resnet50",
     "tftune predict resnet50 --machine sockets=2,cores=28,smt=2 --ideal",
-    "tftune predict resnet50 --setting inter_op=1,intra_op=2 --setting intel",
-    "tftune predict resnet50 --profile prediction/capture.json --machine server.json",
+    "tftune predict resnet50 --only inter_op=1,intra_op=2 --only intel",
+    "tftune predict resnet50 --from prediction/capture.json --machine server.json",
 )
 
 
@@ -45,9 +45,10 @@ def overhead(
     out: Annotated[Path | None, out_folder("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show in how much of a step no operator runs: as a graph, operator by operator (eager) and compiled (XLA).
+    """Show how much of a step is TensorFlow's own overhead.
 
-    Batch by batch, from TensorFlow's own profiler. That exposed overhead is Python's and the runtime's, and more
+    It is the time in which no operator runs: as a graph, operator by operator (eager) and compiled (XLA), batch by
+    batch, from TensorFlow's own profiler. That exposed overhead is Python's and the runtime's, and more
     threads do not reduce it: a larger batch, a graph or XLA does.
     """
     from tuner.api.model import RuntimeOverhead
@@ -80,8 +81,9 @@ def profile(
     out: Annotated[Path | None, out_folder("the operators (CSV), the roofline (SVG) and the document (JSON)")] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show what each operator of a model takes with one thread and with more, and what bounds it.
+    """Show the time of each operator with one thread and with more.
 
+    It also shows what bounds each operator: computing, memory or the runtime.
     TensorFlow runs one operator at a time meanwhile, and keeps the statistics itself.
     """
     from tuner.api.model import OperatorProfile
@@ -104,7 +106,7 @@ def profile(
         "file with the output of tftune inspect --json on that machine. For shipped workloads nothing is measured.",
     ),
     settings=setting(
-        "--setting SETTING",
+        "--only SETTING",
         "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
         "processes, add --space serving); can be repeated (default: the whole space).",
     ),
@@ -112,7 +114,7 @@ def profile(
         "--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."
     ),
     profile=setting(
-        "--profile FILE",
+        "--from FILE",
         "Profile to predict from: capture.json, as an earlier --out wrote it here or elsewhere, or packed as "
         ".json.xz. Nothing is measured then.",
     ),
@@ -129,7 +131,7 @@ def predict(
     ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Predict the throughput of a TensorFlow model under different settings, on this machine or another one.
+    """Predict the throughput of settings, on this machine or another one.
 
     Measures the model's operators here, for about a minute on few CPUs, and simulates the settings from that. For
     another machine a shipped workload has a profile already, and is predicted at once. The throughput shown is

@@ -35,10 +35,10 @@ def node(
     tls: Tls = None,
     insecure: Insecure = False,
 ) -> None:
-    """Let this machine measure for suites elsewhere, until interrupted.
+    """Let this machine measure for the suites of others.
 
-    The node measures one case of a suite at a time, as `tftune suite` does here. If no suite collects a result, it
-    stays in the cache folder for 30 days.
+    It runs until interrupted. The node measures one case of a suite at a time, as `tftune suite` does here. If no suite
+    collects a result, it stays in the cache folder for 30 days.
     """
     from tuner.cluster import ssh
     from tuner.cluster.daskengine import serve
@@ -57,9 +57,10 @@ def scheduler(
     tls: Tls = None,
     insecure: Insecure = False,
 ) -> None:
-    """Connect the nodes and the driver of suites on several machines, until interrupted.
+    """Connect the nodes and the driver of suites on several machines.
 
-    It is Dask's scheduler without the parts that disturb measurements on the same machine. `dask scheduler` works, too.
+    It runs until interrupted. It is Dask's scheduler without the parts that disturb measurements on the same machine.
+    `dask scheduler` works, too.
     """
     from tuner.cluster.daskengine import schedule
 

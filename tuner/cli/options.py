@@ -160,9 +160,9 @@ Since = Annotated[
     str | None,
     of_studies("--since DATE|DAYS", "Only studies started since a date (2026-11-01, UTC) or in the last days (30d)."),
 ]
-Machine = Annotated[
+Machines = Annotated[
     str | None,
-    of_studies("--machine ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
+    of_studies("--machines ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
 Workloads = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
 OF_SAME_LATENCY = other(
@@ -175,7 +175,7 @@ Summary = Annotated[
     output("--summary FILE", "Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY."),
 ]
 Details = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
-Json = Annotated[bool, output("--json", "Print one JSON document on stdout; everything else goes to stderr.")]
+Json = Annotated[bool, output("--json", "Print one JSON document; all else goes to stderr.")]
 MODEL_WORDS: Mapping[str, Any] = {
     "words": typer.Argument(
         metavar="WORKLOAD",
@@ -191,11 +191,14 @@ MODEL_WORDS: Mapping[str, Any] = {
         show_default=False,
     ),
     "device": of_workload(
-        "--device cpu|gpu[:N]", "Device: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or a plugin's.", complete_device
+        "--device NAME",
+        "cpu (default), gpu, gpu:1, gpu:0:2 or a plugin's.",
+        complete_device,
+        show_default=False,
     ),
     "mode": of_workload(
-        "--mode inference|training",
-        "Inference, or training (forward, backward, optimizer step).",
+        "--mode MODE",
+        "inference, or training (forward, backward, optimizer step).",
         one_of("inference", "training"),
     ),
     "params": of_workload("--param NAME=VALUE", "Set a parameter of the workload; can be repeated."),
@@ -253,15 +256,14 @@ _SHARED: Mapping[str, Any] = {
         complete_space,
     ),
     "pins": setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated."),
-    "batch_size": setting("--batch-size N[,N…]", "Batch sizes to try, instead of the space's."),
+    "batch_size": setting("--batch-size N,N…|N..N", "Sizes to try: 8, 1,2,4 or 1..64 (doubling)."),
     "batches": setting(
-        "--batch FROM..TO|N,N…",
-        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
+        "--batch-size N,N…|N..N",
+        "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64. It ends if memory or time runs out.",
     ),
     "objective": setting(
-        "--objective throughput|latency|energy|capacity",
-        "Items per second, step time, energy, or requests within --max-p99 (default: throughput, searched at equal "
-        "latency too).",
+        "--objective NAME",
+        "throughput (default), latency, energy or capacity (requests within --max-p99).",
     ),
     "numerics": setting(
         "--numerics keep|may-change",
@@ -272,9 +274,7 @@ _SHARED: Mapping[str, Any] = {
     "time_budget": measuring(
         "--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."
     ),
-    "python": measuring(
-        "--python PATH", "Python interpreter that runs the trials (default: the one that runs tftune)."
-    ),
+    "python": measuring("--python PATH", "Python that runs the trials (default: that of tftune)."),
     "trial_timeout": measuring(
         "--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."
     ),

@@ -26,16 +26,16 @@ RULES_EPILOG = examples(
     "tftune rules --details",
     "tftune rules --save",
     "tftune rules --format md --out rules.md",
-    "tftune rules --machine here --workloads resnet50,mlp",
+    "tftune rules --machines here --workloads resnet50,mlp",
     "tftune rules --simulated",
 )
 RECOMMEND_EPILOG = examples(
     "tftune recommend resnet50",
     "tftune recommend bert-base --mode training --format k8s",
     "tftune recommend ./mine.py --verify",
-    "tftune recommend resnet50 --python .openmp/bin/python --batch --json",
+    "tftune recommend resnet50 --python .openmp/bin/python --any-batch-size --json",
 )
-FORMATS = ("text", "md", "html", "json")
+FORMATS = ("text", "md", "html")
 
 
 def rules(
@@ -44,7 +44,7 @@ def rules(
     ] = False,
     format_: Annotated[
         str,
-        output("--format text|md|html|json", "Output format: for a terminal, a wiki, a browser or a program."),
+        output("--format text|md|html", "Output format: for a terminal, a wiki or a browser."),
     ] = "text",
     out: Annotated[
         Path | None,
@@ -75,20 +75,20 @@ def rules(
     profiles: Annotated[
         list[Path] | None,
         of_studies(
-            "--profile FILE",
+            "--from FILE",
             "With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
         ),
     ] = None,
     since: options.Since = None,
-    machine: options.Machine = None,
+    machines: options.Machines = None,
     workloads: options.Workloads = None,
     storage: options.Storage = DEFAULT_STORAGE,
     json_: options.Json = False,
 ) -> None:
-    """Learn a few general rules from the stored studies: what to set in which situation, and what it gains.
+    """Learn rules from stored studies: what to set when, and what it gains.
 
-    They are tested on studies that they were not learned from. A rule is kept only if noise alone would rarely produce
-    it. `tftune suite` creates the studies.
+    `tftune suite` measures the studies, `tftune recommend` applies the rules to one model. The rules are tested on
+    studies that they were not learned from. A rule is kept only if noise alone would rarely produce it.
     """
     from tuner.api.rules import learn_rules, load_rules
     from tuner.job import rulebook
@@ -97,24 +97,24 @@ def rules(
     from tuner.report import rules as report
     from tuner.result.recommendation import n_studies
 
+    if format_ not in FORMATS:
+        raise unknown_name("format", format_, FORMATS)
     output_format = "json" if json_ else format_
-    if output_format not in FORMATS:
-        raise unknown_name("format", output_format, FORMATS)
     if profiles and not simulated:
-        raise BadInputError("--profile is for simulations", "add --simulated, or leave it out")
+        raise BadInputError("--from is for simulations", "add --simulated, or leave it out")
     if simulated:
-        is_learning = details or save or rules_file or device != "cpu" or since or machine or workloads
+        is_learning = details or save or rules_file or device != "cpu" or since or machines or workloads
         if is_learning or output_format in ("md", "html"):
             raise BadInputError(
-                "--simulated goes with --profile, --out and --json only",
+                "--simulated goes with --from, --out and --json only",
                 "leave the others out, or leave --simulated out to learn from measured studies",
             )
         _show_simulated(profiles or [], out, as_json=output_format == "json")
         return
-    selection = Selection(since=since, machine=machine, workloads=workloads)
+    selection = Selection(since=since, machines=machines, workloads=workloads)
     if save and selection.filters:
         raise BadInputError(
-            "--save cannot be combined with --since, --machine or --workloads",
+            "--save cannot be combined with --since, --machines or --workloads",
             "drop the filters, or write the rules to a file with --out",
         )
     if rules_file is not None and (save or selection.filters):
@@ -218,7 +218,7 @@ def _write(text: str, out: Path | None) -> None:
         "--rules FILE|shipped",
         "Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
     ),
-    batch=setting("--batch", "Also apply the rules on batch sizes, not only those on threads."),
+    batch=setting("--any-batch-size", "Also apply the rules on batch sizes, not only those on threads."),
     instances=setting("--instances", "Apply the rules on the number of processes instead of those on threads."),
     same_latency=setting(
         "--same-latency", "Apply the rules on processes with smaller batches, whose calls take about as long."
@@ -230,14 +230,14 @@ def recommend(
     format_: Annotated[
         str | None,
         output(
-            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python|json",
+            "--format sh|dotenv|docker|compose|k8s|systemd|tfserving|tfserving-k8s|python",
             "Print only what applies the setting, in this format.",
         ),
     ] = None,
     details: options.Details = False,
     json_: options.Json = False,
 ) -> None:
-    """Recommend a setting in seconds, without running trials, from rules learned on other workloads."""
+    """Recommend a setting for one model in seconds, from rules, without trials."""
     from tuner.api.rules import run_recommendation
     from tuner.report import advice
     from tuner.report.card import rendered

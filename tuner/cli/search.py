@@ -22,11 +22,9 @@ EPILOG = examples(
     "tftune search resnet50",
     "tftune search resnet50 --time-budget 2m --set inter_op=1",
     "tftune search ./mine.py --batch-size 1,2,4 --json",
-    "tftune search resnet50 --objective capacity --max-p99 300ms --max-memory 2GiB",
-    "tftune search bert-base --param seq_len=384 --mode training",
+    "tftune search bert-base --max-p99 300ms --param seq_len=384",
     "tftune search resnet50 --sessions 3 --every 2h",
     "tftune search ./saved_model --input-range ids=0:30522 --input training=false",
-    "tftune search resnet50+vgg19",
     "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}",
 )
 
@@ -40,11 +38,15 @@ EPILOG = examples(
         "--time-budget TIME",
         "Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
     ),
-    seed=measuring("--seed", "Random seed of the sampler and of the order of the finals.", min=0),
+    seed=measuring("--seed N", "Random seed of the sampler and of the order of the finals.", min=0),
     max_p99_ms=setting("--max-p99 TIME", "Longest p99 of a step, or response: 50ms, or 50."),
     max_memory=setting("--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB."),
     max_power_w=setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250."),
-    instances=setting("--instances/--no-instances", "Whether to try several processes side by side, too."),
+    instances=setting(
+        "--instances/--one-process",
+        "Try several processes side by side too, or one alone.",
+        show_default=False,
+    ),
     predict=measuring(
         "--predict/--no-predict",
         "Begin with predictions (default: from 10m or 8 cores on).",
@@ -69,9 +71,9 @@ def search(
     summary: options.Summary = None,
     json_: options.Json = False,
 ) -> None:
-    """Search for the best setting, then compare it with the recommended ones.
+    """Search for the fastest setting, then prove it against the defaults.
 
-    Running the same command again continues the study. Finished trials are saved at once: Ctrl-C loses nothing.
+    The same command again continues the study. Ctrl-C loses no finished trial.
     """
     from tuner.api.study import Study
     from tuner.job.sessions import make_sessions, run_sessions

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LIST_EPILOG = examples(
     "tftune list",
-    "tftune list --machine here --since 7d",
+    "tftune list --machines here --since 7d",
     "tftune list --workloads resnet50,mlp",
     "tftune list --json",
 )
@@ -56,7 +56,7 @@ SCHEMA_EPILOG = examples(
 
 def list_studies(
     since: options.Since = None,
-    machine: options.Machine = None,
+    machines: options.Machines = None,
     workloads: options.Workloads = None,
     storage: options.Storage = DEFAULT_STORAGE,
     json_: options.Json = False,
@@ -66,7 +66,7 @@ def list_studies(
     from tuner.report import studylist
     from tuner.result.document import describe_line
 
-    selection = Selection(since=since, machine=machine, workloads=workloads)
+    selection = Selection(since=since, machines=machines, workloads=workloads)
     rows = described(storage, describe_line, selection)
     if json_:
         show_json(rows)
@@ -89,7 +89,10 @@ def show_study(
     details: options.Details = False,
     json_: options.Json = False,
 ) -> None:
-    """Show the answer of a study; with --details also its machine, knobs, trials and finals."""
+    """Show the answer of a study again.
+
+    With --details it also shows the machine, knobs, trials and finals.
+    """
     from tuner.api.study import load_study
     from tuner.report import card, terminal, verdicts
     from tuner.report.workload import line
@@ -135,8 +138,9 @@ def report(
     open_: Annotated[bool, output("--open", "Show the page in the browser.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
-    """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it.
+    """Write a study as an HTML page, or all studies of a suite as a matrix.
 
+    The page needs nothing else. It has the answer, snippets, charts, trials and how to repeat the study.
     With --suite it is the newest study of each model on each machine type, each with a page of its own in one folder.
     """
     from tuner.api.study import REPORT_FORMATS, load_study
@@ -241,12 +245,13 @@ def export(
     what: Annotated[
         str, output("--what trials|studies|slices", "One row per trial, per study, or per timed slice.")
     ] = "trials",
-    format_: Annotated[str, output("--format csv|json|parquet", "Parquet needs pyarrow.")] = "csv",
+    format_: Annotated[str, output("--format csv|parquet", "Parquet needs pyarrow.")] = "csv",
     out: options.Out = None,
     since: options.Since = None,
-    machine: options.Machine = None,
+    machines: options.Machines = None,
     workloads: options.Workloads = None,
     storage: options.Storage = DEFAULT_STORAGE,
+    json_: options.Json = False,
 ) -> None:
     """Export the studies as a table for other programs."""
     from tuner.job.selection import Selection
@@ -255,10 +260,11 @@ def export(
 
     if what not in frame.KINDS:
         raise unknown_name("kind of row", what, frame.KINDS)
+    format_ = "json" if json_ else format_
     if format_ not in frame.FORMATS:
         raise unknown_name("format", format_, frame.FORMATS)
     check_out(out)
-    selection = Selection(since=since, machine=machine, workloads=workloads)
+    selection = Selection(since=since, machines=machines, workloads=workloads)
     describe, tabulated = frame.KINDS[what]
     results = described(storage, describe, selection)
     if not results and selection.filters:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "tftune suite --time-budget 2m",
-    "tftune suite --workloads resnet50,mlp --modes inference,training",
+    "tftune suite --workloads resnet50,mlp --mode inference,training",
     "tftune suite team.toml",
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
     "tftune suite --plan 15m",
@@ -67,7 +67,7 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
         "Measure stale studies again. A study is stale if TensorFlow, the model, the machine or the search space has "
         "changed (default workloads: those of the storage).",
     ),
-    modes=other("--modes MODE[,MODE]", "inference, training, or both (default: inference)."),
+    modes=other("--mode MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
     cpu_quotas=other("--cpu-quota N[,N…]", "CPU quotas to search under, set by a cgroup, as in a container."),
     framework=other(
@@ -76,8 +76,8 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
         complete_framework,
     ),
     device=other(
-        "--device cpu|gpu[:N]",
-        "Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a slice of it), or one from an installed plugin.",
+        "--device NAME",
+        "cpu, gpu, gpu:1, gpu:0:2 (a slice), or a plugin's.",
         complete_device,
     ),
     pythons=measuring("--python PATH", "Python interpreter with the framework; can be repeated."),
@@ -120,12 +120,13 @@ def suite(
     dry_run: Annotated[bool, output("--dry-run", "Show what would run, without running it.")] = False,
     json_: options.Json = False,
 ) -> None:
-    """Run one search for each combination of workload, mode, machine shape and framework build.
+    """Search for many models, machine shapes and builds, here or on a cluster.
 
-    Searches that the storage already has are skipped, so the same command continues an interrupted suite. The keys of
-    FILE (docs/cluster.md) are options without the leading hyphens, and typed options override them. `tftune rules`
-    learns from the results. With --plan nothing is searched for: designed settings of many workloads are
-    measured alike, as open surfaces (`tftune export --what slices`).
+    Each combination of workload, mode, machine shape and framework build is one search. Searches that the storage
+    already has are skipped, so the same command continues an interrupted suite. The keys of FILE (docs/cluster.md) are
+    options without the leading hyphens, and typed options override them. `tftune rules` learns from the results. With
+    --plan nothing is searched for: designed settings of many workloads are measured alike, as open surfaces (`tftune
+    export --what slices`).
     """
     from tuner.job import suite as suites
     from tuner.report import studylist

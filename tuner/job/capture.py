@@ -42,7 +42,7 @@ _FORMAT = 7  # of what is measured, and how
 _QUICK = "-quick"
 _XZ = b"\xfd7zXZ\x00"  # how every file of that format begins
 _IN_PROFILE = "in the profile"
-_AGAIN = "profile it again: leave --profile out"
+_AGAIN = "profile it again: leave --from out"
 _EXPECTED = "expected capture.json, as tftune predict WORKLOAD --out FOLDER writes it, or that file as .xz"
 
 

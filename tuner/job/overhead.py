@@ -58,7 +58,7 @@ def measure_overhead(request: OverheadRequest, events: TaskEvents) -> OverheadRe
 
     The result is kept in the cache, for searches of the same workload to tell of.
     """
-    sizes = parse_sizes(request.batches)
+    sizes = parse_sizes(request.batches, "--batch-size")
     budget_s = parse_duration(request.time_budget)
     prepared = _jobs(request, sizes, events)
     rows: list[Row] = []
@@ -106,7 +106,7 @@ def _check_any(rows: Sequence[Row]) -> None:
     """Raise BadInputError where nothing could be measured, with the reason of the first row."""
     if all(row.overhead is None for row in rows):
         first = rows[0]
-        hint = advice(first.status, first.hint, smaller="smaller batches (--batch 1..8)")
+        hint = advice(first.status, first.hint, smaller="smaller batches (--batch-size 1..8)")
         raise BadInputError(f"no step could be looked into: {first.message}", hint)
 
 

@@ -68,7 +68,7 @@ class Part:
 def completed(request: SuiteRequest, framework: Framework, device: Device) -> SuiteRequest:
     """Return a request with what a plan chooses; raises BadInputError for options that would choose that."""
     typed = {
-        "--modes": request.modes,
+        "--mode": request.modes,
         "--cpus": request.cpus,
         "--cpu-quota": request.cpu_quotas,
         "--space": request.space,
@@ -78,7 +78,7 @@ def completed(request: SuiteRequest, framework: Framework, device: Device) -> Su
     given = [option for option, value in typed.items() if value is not None]
     if device.kind != devices.DEFAULT:
         given.append(f"--device {device.name}")
-    own = {"modes": [each.modes for each in request.file_workloads.values()]}
+    own = {"mode": [each.modes for each in request.file_workloads.values()]}
     own["batch-size"] = [each.batch_size for each in request.file_workloads.values()]
     given += [f"{key} in {request.file}" for key, values in own.items() if any(value is not None for value in values)]
     if given:

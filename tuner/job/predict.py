@@ -45,9 +45,9 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     Raises BadInputError for what cannot be profiled or predicted.
     """
     if request.settings and request.pins:
-        raise BadInputError("--set and --setting contradict each other", "put all of it into --setting")
+        raise BadInputError("--set and --only contradict each other", "put all of it into --only")
     if request.new and request.profile is not None:
-        raise BadInputError("--new and --profile contradict each other", "give one of them")
+        raise BadInputError("--new and --from contradict each other", "give one of them")
     asked = None if request.machine is None else find_machine(request.machine)
     # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
     search = request.search
@@ -60,7 +60,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     if here is not None and (found is None or here.workload.kind != Kind.PYTHON):
         _check_batches(request, here, events)
     if found is not None and found.is_quick:
-        events.notice(f"{request.profile} is a quick profile of a search: leave --profile out for a thorough one")
+        events.notice(f"{request.profile} is a quick profile of a search: leave --from out for a thorough one")
     capture = found if found is not None else _measured(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:

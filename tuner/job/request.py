@@ -20,7 +20,7 @@ KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
 """Whether a search may compute in another precision."""
 TRIAL_TIMEOUT = "2m"
-ALONE = "--no-instances"
+ALONE = "--one-process"
 """The option of a search of one process alone."""
 COMPARED = "2m"
 """The time of two settings in turns."""
@@ -181,7 +181,7 @@ class RecommendRequest:
     def own_options(self) -> str:
         """Return the options that only another recommendation has to be given, each after a space."""
         rules = "" if self.rules is None else f" --rules {shlex.quote(self.rules)}"
-        answers = {"--batch": self.batch, "--instances": self.instances, "--same-latency": self.same_latency}
+        answers = {"--any-batch-size": self.batch, "--instances": self.instances, "--same-latency": self.same_latency}
         return rules + "".join(f" {option}" for option, is_asked in answers.items() if is_asked)
 
 

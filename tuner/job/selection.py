@@ -22,13 +22,13 @@ class Selection:
     """The filters of `list`, `rules` and `export` as they were typed; None of what was not."""
 
     since: str | None = None
-    machine: str | None = None
+    machines: str | None = None
     workloads: str | None = None
 
     @property
     def filters(self) -> dict[str, str]:
         """Return the filters that were asked for."""
-        options = {"since": self.since, "machine": self.machine, "workloads": self.workloads}
+        options = {"since": self.since, "machines": self.machines, "workloads": self.workloads}
         return {name: text for name, text in options.items() if text is not None}
 
     def check(self) -> None:
@@ -46,7 +46,7 @@ class Selection:
         """
         self.check()
         since = None if self.since is None else _since(self.since)
-        machine = host_of(detect()) if self.machine == THIS_MACHINE else self.machine
+        machine = host_of(detect()) if self.machines == THIS_MACHINE else self.machines
         names = words(self.workloads or "")
         stored_subjects = list(subjects) if self.filters else []
         machines = [each.machine for each in stored_subjects]

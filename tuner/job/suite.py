@@ -322,11 +322,11 @@ def _measured_words(request: SuiteRequest) -> list[str]:
 
 
 def _modes(request: SuiteRequest, chosen: SuiteWorkload) -> list[str]:
-    """Return the modes of a workload: `--modes`, else its own."""
+    """Return the modes of a workload: `--mode`, else its own."""
     text = request.modes if request.modes is not None else chosen.modes
     modes = words(INFERENCE if text is None else text)
     if not modes:
-        raise BadInputError("--modes is empty", f"give one or both of: {','.join(MODES)}")
+        raise BadInputError("--mode is empty", f"give one or both of: {','.join(MODES)}")
     for mode in modes:
         if mode not in MODES:
             raise unknown_name("mode", mode, MODES)
@@ -380,7 +380,8 @@ def matching_studies(request: SuiteRequest, keys: Sequence[CaseKey]) -> dict[int
 def _was_asked_for(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a study was asked for as this suite does, and has its finals; planned studies have none."""
     is_ended = stored.finals is not None if request.plan is None else stored.planned
-    lacks_groups = request.instances and ALONE in shlex.split(stored.get("command", str) or ALONE)
+    command = shlex.split(stored.get("command", str) or ALONE)
+    lacks_groups = request.instances and bool({ALONE, "--no-instances"} & {*command})  # its name until version 0.2
     return is_ended and is_usual(stored) and stored.seed == request.seed and not lacks_groups
 
 

@@ -29,6 +29,8 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import names
 
 _INSTEAD = "give the path of a TOML file (docs/cluster.md has one); shipped workloads are named by --workloads"
+_NEW_NAMES = {"modes": "mode"}
+"""Of keys that have been renamed; the old names go with version 0.3."""
 _Place = Callable[[str], str]
 
 
@@ -70,7 +72,7 @@ def _listed(field: str, example: str) -> _Key:
 
 
 _OF_SUITE: Mapping[str, _Key] = {
-    "modes": _listed("modes", '["inference", "training"]'),
+    "mode": _listed("modes", '["inference", "training"]'),
     "cpus": _listed("cpus", "[1, 2]"),
     "cpu-quota": _listed("cpu_quotas", "[1.5]"),
     "framework": _text("framework", "onnxruntime"),
@@ -84,7 +86,7 @@ _OF_SUITE: Mapping[str, _Key] = {
 }
 _OF_WORKLOAD: Mapping[str, _Key] = {
     "workload": _text("words", "models/ranker/3"),
-    "modes": _OF_SUITE["modes"],
+    "mode": _OF_SUITE["mode"],
     "execution": _text("execution", "xla"),
     "param": _repeated("params", "seq_len=384"),
     "signature": _text("signature", "serve"),
@@ -113,7 +115,7 @@ def read(text: str) -> SuiteFile:
         if not tables:
             raise BadInputError("it has no workloads", "expected at least one table [workloads.NAME]")
         options = _values(data, _OF_SUITE, "")
-        modes = options.pop("modes", None)  # so that --modes is known to be typed
+        modes = options.pop("modes", None)  # so that --mode is known to be typed
         workloads = {name: _workload(name, table, modes, place) for name, table in tables.items()}
     except BadInputError as error:
         raise BadInputError(f"{text}: {error.message}", error.hint) from error
@@ -145,6 +147,7 @@ def _workload(name: str, table: object, modes: str | None, place: _Place) -> Sui
 
 def _values(data: Mapping[str, object], keys: Mapping[str, _Key], where: str) -> dict[str, Any]:
     """Return the options of the table `where`, or of the file, by their fields; raises BadInputError."""
+    data = {_NEW_NAMES.get(name, name): value for name, value in data.items()}
     for name in data:
         if name not in keys:
             raise unknown_name(f"key of {where}" if where else "key", name, keys)

@@ -482,7 +482,7 @@ def _pod_env(env: Mapping[str, str], cpu_limited: Collection[str]) -> Iterator[s
 
 _ONE_POD = (
     "Or all processes in one pod, as they were measured: write the setting to a file of the image with",
-    "tftune emit --instances --format json > setting.json, let the container's command be",
+    "tftune emit --instances --json > setting.json, let the container's command be",
     "tftune run setting.json -- YOUR_PROGRAM --port {8500+instance}, and instead of the above:",
 )
 

@@ -545,7 +545,7 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
         emits.append(f"tftune emit {words}{' --format compose' if is_ensemble else python}")
         port = f" --port {_PORT}" if is_several else ""
         runs.append(f"tftune run {words} -- python serve.py{' {model}' if is_ensemble else port}")
-        formats = "sh, compose, json; with --model NAME all" if is_ensemble else _formats(study)
+        formats = "sh, compose, or --json; with --model NAME all" if is_ensemble else _formats(study)
     yield from _titled("Apply", emits)
     if known:
         yield "", f"--format {formats}"
@@ -559,7 +559,8 @@ def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
 
 def _formats(study: StudyResult) -> str:
     """Return the formats of a snippet, those of the framework's own server among them."""
-    return ", ".join(each for each in Format if each not in SERVING or study.framework.server_flags)
+    left_out = {Format.JSON} if study.framework.server_flags else {Format.JSON, *SERVING}
+    return f"{', '.join(each for each in Format if each not in left_out)}, or --json"
 
 
 def _expectation_rows(study: StudyResult) -> Iterator[tuple[str, str]]:

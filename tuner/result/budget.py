@@ -33,7 +33,7 @@ def searching(study: StudyResult) -> Iterator[tuple[str, str]]:
 
 def _alone(study: StudyResult, of: str) -> str:
     """Return the option of a search that leaves more time to one answer."""
-    return " --no-instances" if of == ONE and study.groups is not None else ""
+    return " --one-process" if of == ONE and study.groups is not None else ""
 
 
 def deciding(study: StudyResult) -> Iterator[tuple[str, str]]:

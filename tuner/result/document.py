@@ -190,7 +190,7 @@ def no_groups(study: StudyResult) -> BadInputError:
     if not tried:
         return BadInputError(
             f"study {study.study} has not compared several processes",
-            "a search does that for the inference of one model on two cores or more, without --no-instances",
+            "a search does that for the inference of one model on two cores or more, without --one-process",
         )
     reasons = {"they break a limit" if trial.over_limit else trial.message or "there was no time" for trial in tried}
     return BadInputError(

@@ -25,6 +25,7 @@ from tuner.result.recommendation import RecommendationResult
 from tuner.result.study import NoStudyResult, StudyLine, StudyResult
 from tuner.rules.hypothesis import HypothesesResult
 from tuner.rules.rule import RuleSet
+from tuner.space.deployment import Deployment
 
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "search": (StudyResult, NoStudyResult),
@@ -42,6 +43,8 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "suite": (SuiteResult,),
     "rules": (RuleSet, HypothesesResult),
     "recommend": (RecommendationResult,),
+    "emit": (Deployment,),
+    "export": (list[dict[str, Any]],),
     "import": (tuple[ImportLine, ...],),
     "inspect": (InspectionResult, AuditResult, BindingResult),
     "workloads": (tuple[WorkloadLine, ...],),

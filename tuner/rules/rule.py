@@ -47,7 +47,7 @@ KEEP = {
     PROCESSES: "keep one process",
     LATENCY: "keep one process",
 }
-_HINT = "create them again: tftune rules --save, or tftune rules --format json --out FILE"
+_HINT = "create them again: tftune rules --save, or tftune rules --json --out FILE"
 
 
 class Example(Struct, frozen=True, kw_only=True, omit_defaults=True):

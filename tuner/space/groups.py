@@ -100,7 +100,7 @@ def _recommended_by(catalogue: Catalogue, machine: Machine, setting: Setting) ->
     )
 
 
-def parse_sizes(text: str, option: str = "--batch") -> list[int]:
+def parse_sizes(text: str, option: str) -> list[int]:
     """Return the batch sizes of `1..64` (doubling) or `1,8,32`, ascending; raises BadInputError."""
     first, dots, last = text.partition("..")
     try:

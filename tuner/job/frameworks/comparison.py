@@ -158,7 +158,7 @@ class Comparison:
 
 def prepare_comparison(request: FrameworksRequest, events: TaskEvents) -> Comparison:
     """Return a comparison of which nothing is measured yet; raises BadInputError."""
-    batches = parse_sizes(request.batches)
+    batches = parse_sizes(request.batches, "--scan")
     budget_s = parse_duration(request.time_budget)
     check_margin(request.margin)
     check_storage(request.storage, create=not request.stored)
