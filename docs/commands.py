@@ -42,9 +42,9 @@ TAIL = """## For all commands
 | code | what happened |
 | --- | --- |
 | 0 | Fine. Also if two settings are equal, if `compare` finds the second slower, or if a check or a search stays undecided. |
-| 1 | A finding: `check` shows that a recommendation no longer helps (with `--fail-on-undecided` also if it stays undecided), `recommend --verify` measures that it is slower, no setting meets the limits, no rate keeps to the limit, or a search of `suite` failed. |
-| 2 | Bad input. One line shows what was found, what was expected and what to do. |
-| 3 | tftune or the machine failed: the default does not run, another tftune measures here, a database is away, a disk is full, or tftune has a fault, which it shows with a traceback. |
+| 1 | A finding. `check` shows that a recommendation no longer helps, or with `--fail-on-undecided` that this is undecided. `recommend --verify` shows that it is slower. No setting or no rate keeps to a limit. A search of `suite` failed. |
+| 2 | Bad input. One line shows the value, the expectation and what to do. |
+| 3 | tftune or the machine failed. The default does not run, another tftune measures here, a database is away, or a disk is full. A fault of tftune shows a traceback. |
 | 130 | Interrupted with Ctrl-C or SIGTERM. |
 
 **Time.** By default a search takes 5 minutes, a comparison or a check 2, `load` 4, `overhead` 10, `frameworks` 30, and `noise` 90 seconds.

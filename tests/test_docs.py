@@ -24,6 +24,7 @@ from tuner.paths import COMMAND
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FIGURE = re.compile(r"(\d+\.\d+)(?:×)? \[(\d+\.\d+), (\d+\.\d+)\]")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -97,6 +98,17 @@ def test_the_chart_is_of_the_results() -> None:
 
 def test_the_page_of_commands_is_of_the_commands() -> None:
     assert commands_page.PAGE.read_text() == commands_page.page()
+
+
+def test_pages_quote_figures_that_are_stored_or_shown() -> None:
+    """An interval stands in results/, in the output of a command, or in the chart."""
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page.name == "README.md"]
+    stored = [page.read_text() for page in (ROOT / "results").rglob("*.md")]
+    shown = [block["output"] for page in pages for block in outputs.BLOCK.finditer(page.read_text())]
+    charted = [str(gain) for panel in gains.panels().values() for gain in panel]
+    known = {figure for text in [*stored, *shown, *charted] for figure in FIGURE.findall(text)}
+    for page in [page for page in pages if not page.is_relative_to(ROOT / "results")]:
+        assert not set(FIGURE.findall(outputs.BLOCK.sub("", page.read_text()))) - known, page
 
 
 def test_the_readme_is_short_enough_to_read() -> None:

@@ -59,7 +59,7 @@ def emit(
         bool | None,
         other(
             "--instances/--no-instances",
-            "What is best if several processes may run, or of one process (default: the first that sets anything).",
+            "The answer on several processes, or on one (default: the first that sets anything).",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def run(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="A study, as in 'show', or a file written by 'emit --json'; without one before the --, the newest.",
+            help="A study, or a file that 'emit --json' wrote (default: the newest study).",
             autocompletion=complete_study,
         ),
     ] = "last",
@@ -106,15 +106,15 @@ def run(
         list[str],
         typer.Argument(
             metavar="COMMAND...",
-            help="Your program; {instance} becomes the number of its copy, from 0, {8500+instance} the sum with that "
-            "number, and {model} the model of an ensemble that it is for.",
+            help="Your program. {instance} becomes the number of its copy, from 0, and {8500+instance} the sum "
+            "with it. {model} becomes the model of an ensemble.",
         ),
     ],
     instances: Annotated[
-        bool, other("--instances", "What is best if several processes may run, instead of the best of one process.")
+        bool, other("--instances", "The answer on several processes, instead of the answer on one.")
     ] = False,
     same_latency: options.SameLatency = False,
-    keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on where one fails.")] = False,
+    keep_going: Annotated[bool, other("--keep-going", "Let the other copies run on if one fails.")] = False,
     storage: options.Storage = DEFAULT_STORAGE,
 ) -> None:
     """Run your program with the setting that a study recommends.
@@ -122,9 +122,9 @@ def run(
     It gets the variables, its CPUs, and runs in as many copies as the study recommends.
     Variables that the study inherited from its environment are set as well, unless yours has a value of its own.
 
-    A single copy replaces this process. The lines of several are printed with their numbers, signals go to all of them,
-    and where one fails the others are ended; the exit code is the worst. Each finds its number in TFTUNE_INSTANCE, and
-    of an ensemble the name of its model in TFTUNE_MODEL.
+    A single copy replaces this process. Lines of several copies carry their numbers, and signals reach all of them. If
+    one fails, the others are ended. The exit code is the worst. TFTUNE_INSTANCE holds the number of a copy,
+    TFTUNE_MODEL the model of an ensemble.
     """
     from tuner.deploy import program
     from tuner.report.emit import code_notes

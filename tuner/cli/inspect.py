@@ -61,7 +61,7 @@ def inspect(
 ) -> None:
     """Show the machine, the build, and which knobs reach it.
 
-    A knob is active, or the page says why not. It also shows the baselines. Without --audit it measures two things in a
+    The page shows why a knob is not active. It also shows the baselines. Without --audit it measures two things in a
     second: waking a thread, and how much slower busy cores are.
     """
     from tuner.job.job import prepare
@@ -196,7 +196,7 @@ env = typer.Typer(
 
 @env.command(cls=Command, epilog=ENV_EPILOG)
 def create(
-    build: Annotated[str, typer.Argument(metavar="openmp", help="Build of TensorFlow to install; only openmp so far.")],
+    build: Annotated[str, typer.Argument(metavar="openmp", help="Build of TensorFlow to install. Only openmp so far.")],
     folder: Annotated[Path, typer.Option("--dir", metavar="PATH", help="New or empty folder for the environment.")],
     python: Annotated[
         str | None, other("--python PATH", "Python to build on (default: the first suitable one found).")

@@ -118,7 +118,7 @@ def compare(
 def check(
     request: CheckRequest,
     fail_on_undecided: Annotated[
-        bool, output("--fail-on-undecided", "Exit with 1 where nothing is decided, too.")
+        bool, output("--fail-on-undecided", "Exit with 1 if nothing is decided, too.")
     ] = False,
     details: options.Details = False,
     summary: options.Summary = None,
@@ -196,7 +196,7 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
 )
 def load(
     request: LoadRequest,
-    stored: Annotated[bool, output("--stored", "Show what was measured last, and measure nothing.")] = False,
+    stored: Annotated[bool, output("--stored", "Show the last measurement again.")] = False,
     out: Annotated[Path | None, out_folder("load.json, table.csv and chart.svg")] = None,
     details: options.Details = False,
     json_: options.Json = False,
@@ -232,7 +232,7 @@ def load(
     ),
     max_p99_ms=other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50."),
     headroom=other("--headroom PERCENT", "Share of the rate to keep free for more."),
-    costs=other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit; can be repeated."),
+    costs=other("--cost NAME=AMOUNT", "Cost of a copy on a machine, or of a study, in any unit. Can be repeated."),
 )
 def size(request: SizeRequest, json_: options.Json = False) -> None:
     """Compute how many copies of a setting carry a load within a limit.
@@ -261,12 +261,10 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
         "--scan N,N…|N..N",
         "Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64. It ends if memory or time runs out.",
     ),
-    time_budget=measuring(
-        "--time-budget TIME", "Time to spend, searches included; the same command goes on where it stopped."
-    ),
-    pythons=measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all; can be repeated."),
-    new=measuring("--new", "Measure everything anew."),
-    stored=measuring("--stored", "Show what is stored; measure nothing."),
+    time_budget=measuring("--time-budget TIME", "Time to spend, with searches. The same command continues."),
+    pythons=measuring("--python [NAME=]PATH", "Python interpreter of one framework, or of all. Can be repeated."),
+    new=measuring("--new", "Measure everything again."),
+    stored=measuring("--stored", "Show the last measurement again."),
 )
 def frameworks(
     request: FrameworksRequest,
@@ -276,7 +274,7 @@ def frameworks(
     """Compare TensorFlow with ONNX Runtime, OpenVINO and XLA on one model.
 
     Each framework's default and its tuned setting take turns with TensorFlow's default. Outputs are compared before
-    anything is timed; each framework is tuned by a search of its own.
+    anything is timed. A search tunes each framework.
     """
     from tuner.api.comparison import Frameworks
     from tuner.job.frameworks import compare_frameworks

@@ -101,24 +101,22 @@ def profile(
     usual="resnet50",
     machine=of_workload(
         "--machine WORDS|FILE",
-        "Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per socket, "
-        "threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per socket), or a "
-        "file with the output of tftune inspect --json on that machine. For shipped workloads nothing is measured.",
+        "Machine to predict for (default: this one), such as sockets=2,cores=28,smt=2 with cores per socket and "
+        "threads per core. Also quota (CPUs), memory (GiB), and l3 (MiB) and bandwidth (GB/s) per socket. Or a "
+        "file that tftune inspect --json wrote there. Nothing is measured for shipped workloads.",
     ),
     settings=setting(
         "--only SETTING",
-        "Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one with several "
-        "processes, add --space serving); can be repeated (default: the whole space).",
+        "Predict only this setting and the baselines: knob=value,… or a baseline's name. Can be repeated. Several "
+        "processes need --space serving.",
     ),
-    ideal=setting(
-        "--ideal", "Also say what a scheduler would gain that gives each operator its own number of threads."
-    ),
+    ideal=setting("--ideal", "Also show the gain if each operator had its own number of threads."),
     profile=setting(
         "--from FILE",
-        "Profile to predict from: capture.json, as an earlier --out wrote it here or elsewhere, or packed as "
-        ".json.xz. Nothing is measured then.",
+        "Profile to predict from: capture.json of an earlier --out, here or elsewhere, or packed as .json.xz. "
+        "Nothing is measured then.",
     ),
-    new=setting("--new", "Measure the operators anew; they are kept in the cache."),
+    new=setting("--new", "Measure the operators again, instead of reading the cache."),
 )
 def predict(
     request: PredictRequest,
@@ -126,7 +124,7 @@ def predict(
     out: Annotated[
         Path | None,
         out_folder(
-            "the settings (CSV), two knobs as a picture (SVG), the document (JSON) and what was measured (capture.json)"
+            "the settings (CSV), two knobs as a picture (SVG), the document (JSON) and the measurement (capture.json)"
         ),
     ] = None,
     json_: options.Json = False,

@@ -90,7 +90,7 @@ def one_of(*words: str) -> Callable[[], list[str]]:
 
 
 def check_out(out: Path | None, option: str = "--out") -> None:
-    """Raise BadInputError where the file of an option cannot be written, before the work that it is for."""
+    """Raise BadInputError if the file of an option cannot be written, before the work that it is for."""
     if out is None:
         return
     if out.is_dir():
@@ -165,9 +165,7 @@ Machines = Annotated[
     of_studies("--machines ID|here", "Only studies of this machine ('here'), or of the machine with this id."),
 ]
 Workloads = Annotated[str | None, of_studies("--workloads NAME[,NAME…]", "Only studies of these workloads.")]
-OF_SAME_LATENCY = other(
-    "--same-latency", "The fastest whose call takes no longer than the default's, where the study has one."
-)
+OF_SAME_LATENCY = other("--same-latency", "The fastest setting whose call takes no longer than the default's.")
 SameLatency = Annotated[bool, OF_SAME_LATENCY]
 Out = Annotated[Path | None, output("--out FILE", "Write to a file instead of the terminal.")]
 Summary = Annotated[
@@ -175,12 +173,12 @@ Summary = Annotated[
     output("--summary FILE", "Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY."),
 ]
 Details = Annotated[bool, output("--details", "Also show the tables behind the answer.")]
-Json = Annotated[bool, output("--json", "Print one JSON document; all else goes to stderr.")]
+Json = Annotated[bool, output("--json", "Print one JSON document. All else goes to stderr.")]
 MODEL_WORDS: Mapping[str, Any] = {
     "words": typer.Argument(
         metavar="WORKLOAD",
-        help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
-        "file, a SavedModel folder, or several of these joined by + (an ensemble).",
+        help="A shipped workload (see: tftune workloads), your own Python file, a .keras or .onnx file, or a "
+        "SavedModel folder. Several joined by + are an ensemble.",
         autocompletion=complete_workload,
         show_default=False,
     ),
@@ -201,7 +199,7 @@ MODEL_WORDS: Mapping[str, Any] = {
         "inference, or training (forward, backward, optimizer step).",
         one_of("inference", "training"),
     ),
-    "params": of_workload("--param NAME=VALUE", "Set a parameter of the workload; can be repeated."),
+    "params": of_workload("--param NAME=VALUE", "Set a parameter of the workload. Can be repeated."),
     "execution": of_workload(
         "--execution graph|eager|xla",
         "Run the model as a graph, operator by operator (eager), or compiled by XLA.",
@@ -211,7 +209,7 @@ MODEL_WORDS: Mapping[str, Any] = {
     "tags": of_workload("--tags TAG,TAG…", "Tags of the SavedModel's graph, e.g. serve,gpu."),
     "op_libraries": of_workload(
         "--op-library FILE|MODULE",
-        "Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
+        "Load ./op.so, ./layers.py or a module such as tensorflow_text before the model. Can be repeated.",
     ),
     "input_shapes": of_workload(
         "--input-shape NAME=N,N…",
@@ -239,8 +237,8 @@ WORKLOAD_WORDS: Mapping[str, Any] = {
     "minimize": of_command("--minimize", "A smaller number is better."),
     "rate": of_workload(
         "--rate R",
-        "Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), and "
-        "minimise the mean time to the answer, the wait in the queue included.",
+        "Send R requests per second (10, or 600/min) at random times. A request is one batch. The search "
+        "minimises the mean time to the answer, with the wait in the queue.",
         parser=lambda text: PER_SECOND.parse(text, "--rate"),
     ),
 }
@@ -255,7 +253,7 @@ _SHARED: Mapping[str, Any] = {
         "Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
         complete_space,
     ),
-    "pins": setting("--set KNOB=VALUE", "Fix a knob at one value; can be repeated."),
+    "pins": setting("--set KNOB=VALUE", "Fix a knob at one value. Can be repeated."),
     "batch_size": setting("--batch-size N,N…|N..N", "Sizes to try: 8, 1,2,4 or 1..64 (doubling)."),
     "batches": setting(
         "--batch-size N,N…|N..N",
@@ -272,9 +270,9 @@ _SHARED: Mapping[str, Any] = {
     ),
     "margin": setting("--margin PERCENT", "Smallest difference that matters, in percent.", parser=parse_margin),
     "time_budget": measuring(
-        "--time-budget TIME", "Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run."
+        "--time-budget TIME", "Time to spend, e.g. 90s or 5m. At least two rounds are always run."
     ),
-    "python": measuring("--python PATH", "Python that runs the trials (default: that of tftune)."),
+    "python": measuring("--python PATH", "Python that runs the trials (default: tftune's own)."),
     "trial_timeout": measuring(
         "--trial-timeout TIME", "Time limit for a process to write the model, become ready, or run one slice."
     ),

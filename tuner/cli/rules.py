@@ -48,7 +48,7 @@ def rules(
     ] = "text",
     out: Annotated[
         Path | None,
-        output("--out FILE", "Write to a file; the pictures of a Markdown page are written next to it."),
+        output("--out FILE", "Write to a file. The pictures of a Markdown page are written next to it."),
     ] = None,
     save: Annotated[
         bool,
@@ -60,9 +60,7 @@ def rules(
     ] = None,
     device: Annotated[
         str,
-        of_studies(
-            "--device cpu|gpu", "Kind of device whose studies are learned from; each kind has rules of its own."
-        ),
+        of_studies("--device cpu|gpu", "Kind of device. Each kind has rules of its own."),
     ] = "cpu",
     simulated: Annotated[
         bool,
@@ -76,7 +74,7 @@ def rules(
         list[Path] | None,
         of_studies(
             "--from FILE",
-            "With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
+            "With --simulated: use this profile (capture.json) instead of the cache. Can be repeated.",
         ),
     ] = None,
     since: options.Since = None,

@@ -121,9 +121,7 @@ def show_study(
 
 def report(
     study: Annotated[str | None, options.STUDY] = None,
-    suite: Annotated[
-        bool, other("--suite", "A matrix instead of a study: models by machine types, and what is stale.")
-    ] = False,
+    suite: Annotated[bool, other("--suite", "A matrix of models and machine types instead of a study.")] = False,
     format_: Annotated[
         str, output("--format html|md", "A file for a browser, or Markdown for a pull request.")
     ] = "html",
@@ -131,8 +129,7 @@ def report(
         Path | None,
         output(
             "--out FILE|FOLDER",
-            "File to write, with --suite the folder of its pages (default: STUDY.html, tftune-suite; Markdown goes to "
-            "stdout).",
+            "File to write, or with --suite a folder (default: STUDY.html, tftune-suite). Markdown goes to stdout.",
         ),
     ] = None,
     open_: Annotated[bool, output("--open", "Show the page in the browser.")] = False,
@@ -220,7 +217,7 @@ def import_studies(
 ) -> None:
     """Copy the studies of another storage into this one.
 
-    Running it again copies only what is new.
+    Run it again to copy only new studies.
     """
     from tuner.job.merge import merge
     from tuner.study.storage import storage_errors

@@ -54,8 +54,8 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
     words={},
     workloads=other(
         "--workloads NAME[,NAME…]",
-        "Names of shipped workloads, or paths of your own; 'all' means all shipped ones (default: all; with --plan: "
-        "twelve varied ones). With FILE: some of its workloads.",
+        "Shipped workloads, or paths of your own (default: all, with --plan twelve varied ones). With FILE: some "
+        "of its workloads.",
     ),
     plan=measuring(
         "--plan TIME",
@@ -64,8 +64,8 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
     ),
     stale=measuring(
         "--stale",
-        "Measure stale studies again. A study is stale if TensorFlow, the model, the machine or the search space has "
-        "changed (default workloads: those of the storage).",
+        "Measure stale studies again. A study is stale if TensorFlow, the model, the machine or the search space "
+        "has changed.",
     ),
     modes=other("--mode MODE[,MODE]", "inference, training, or both (default: inference)."),
     cpus=other("--cpus N[,N…]", "Numbers of CPUs to search on, set by an affinity mask (default: all CPUs)."),
@@ -80,7 +80,7 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
         "cpu, gpu, gpu:1, gpu:0:2 (a slice), or a plugin's.",
         complete_device,
     ),
-    pythons=measuring("--python PATH", "Python interpreter with the framework; can be repeated."),
+    pythons=measuring("--python PATH", "Python interpreter with the framework. Can be repeated."),
     time_budget=measuring("--time-budget TIME", "Time budget of each search (default: 5m)."),
     stop_after=measuring("--stop-after TIME", "Start no further search after this time."),
     seed=measuring("--seed N", "Random seed of each search.", min=0),
@@ -111,8 +111,8 @@ def suite(
         str | None,
         other(
             "--cluster URL",
-            "Run on all nodes of the Dask scheduler at URL, such as tls://head:8786; ssh:FILE starts a node on each "
-            "host in the lines of a file, and local starts one here.",
+            "Run on all nodes of the Dask scheduler at URL, such as tls://head:8786. ssh:FILE starts a node on "
+            "each host in a file. local starts one here.",
         ),
     ] = None,
     tls: Tls = None,
