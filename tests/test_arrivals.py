@@ -200,7 +200,7 @@ def test_each_process_gets_its_part_of_the_requests() -> None:
         (["--rate", "inf"], "--rate is inf"),
         (["--rate", "nan"], "--rate is nan"),
         (["--rate", "-3"], "--rate is -3"),
-        (["--rate", "1e9"], "--rate is 1e+09; expected requests a second, a number above 0 and at most 100,000"),
+        (["--rate", "1e9"], "--rate is 1e+09; expected requests per second, a number above 0 and at most 100,000"),
         (
             ["--rate", "0.2"],
             "--rate 0.2: a slice with enough requests takes 150 s and may take twice that",

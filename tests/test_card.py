@@ -252,7 +252,7 @@ def test_a_limit_that_is_open_says_how_many_steps_there_are_and_how_many_it_take
     assert row(360) == ["p99 needs 662 steps, and 360 were seen: the same command with --time-budget 10m"]
     assert row(20) == ["p99 needs 662 steps, and 20 were seen: it takes hours, or a smaller batch"]
     assert row(1000) == [
-        "p99 is so near to its limit that 1000 steps cannot tell: the same command with --time-budget 20m"
+        "p99 is too near to its limit: 1000 steps cannot decide: the same command with --time-budget 20m"
     ]
     assert row(360, LimitStatus.MET) == row(360, LimitStatus.BROKEN) == []
 

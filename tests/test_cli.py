@@ -200,7 +200,10 @@ BAD = [
     (["search", "--metric-regex", "x", "--", "FOO=1", "true"], "to set a variable write: env FOO=1 true"),
     (["search", "--metric-regex", "x", "--", "echo x"], "without quotes around them all, or: sh -c 'echo x'"),
     (["search", "mlp", "--python", f"{sys.executable} -X dev"], "give --python the path alone, without arguments"),
-    (["search", "mlp", "--rate", "0"], "--rate is 0; expected requests a second, a number above 0 and at most 100,000"),
+    (
+        ["search", "mlp", "--rate", "0"],
+        "--rate is 0; expected requests per second, a number above 0 and at most 1",
+    ),
     (["profile", "mlp", "--batch-size", "1,2"], "--batch-size is '1,2'; expected one whole number of at least 1"),
     (["predict", "mlp", "--machine", "cores=4,smt=on"], "expected the threads per core, e.g. smt=2 for on"),
     (["emit", "none", "--format", "kubernetes"], "no study 'none'"),

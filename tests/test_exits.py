@@ -36,7 +36,7 @@ SHADOW = "raise SystemExit('a file of the user was run')\n"
         (0, "", "ended with exit code 0"),
         (3, "", "ended with exit code 3"),
         (129, "usage: git", "ended with exit code 129"),
-        (124, "", "ended with exit code 124: a time limit, such as that of timeout, may have ended it"),
+        (124, "", "ended with exit code 124: a time limit, such as the one of timeout, may have ended it"),
         (126, "", "ended with exit code 126: what it ran may not be executed"),
         (127, "sh: 1: foo: not found", "ended with exit code 127: what it ran was not found"),
         (127, "x: error while loading shared libraries: libfoo.so", "ended with exit code 127: x: error while loading"),

@@ -99,7 +99,7 @@ def test_a_damaged_export_is_made_anew_and_that_is_told(
     assert lines == ["writing resnet50 for TensorFlow (done once, and kept)"]
     (folder / "saved_model.pb").write_text("old")
     export(load("resnet50"), FRAMEWORK, stock, **options)
-    assert lines[1] == f"{folder.name} of the cache is not as it was written: it is made anew"
+    assert lines[1] == f"{folder.name} of the cache is not as it was written: it is made again"
     assert (folder / "saved_model.pb").read_text() == "new"
     export(load("resnet50"), FRAMEWORK, stock, **options)
     assert len(lines) == 3

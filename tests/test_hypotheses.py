@@ -210,7 +210,7 @@ def test_a_capture_without_its_graph_says_nothing_of_rules(call: Call, tmp_path:
     write_capture(capture("a", told=None), path)
     code, _, err = call("rules", "--simulated", "--from", str(path))
     assert code == 2
-    assert f"{path} is of an earlier version, and does not tell of its graph" in err
+    assert f"{path} is of an earlier version, without its graph" in err
 
 
 def test_processes_are_predicted_to_gain_more_on_more_cores() -> None:

@@ -118,7 +118,7 @@ def test_knobs_of_gpus_act_on_it_and_those_of_another_maker_do_not(monkeypatch: 
         file, machine=MADE_MACHINE, build=STOCK, workload=workload, device=amd.kind, maker=amd.maker, pins={}
     )
     assert {"gpu_thread_mode", "gpu_thread_count", "xla", "batch_size"} <= set(space.domains)
-    assert space.inactive["tf32"] == "it is read by the libraries of NVIDIA, and this is for those of AMD"
+    assert space.inactive["tf32"] == "it is read by the libraries of NVIDIA, and this is for the libraries of AMD"
     assert "gpu_allocator" in space.inactive
     assert "tf-gpu-guide" in space.baselines
 

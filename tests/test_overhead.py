@@ -326,7 +326,7 @@ class Told:
         ({"workload": WorkloadSpec(words=("true",), metric_regex="([0-9]+)")}, "a command has no inside"),
         ({"workload": replace(WorkloadSpec.of_name("lenet5"), rate=5.0)}, "steps are looked into without requests"),
         ({"workload": WorkloadSpec.of_name("lenet5+mlp")}, "an ensemble has several models"),
-        ({"workload": WorkloadSpec.of_name("lenet5", framework="onnxruntime")}, "tells nothing of its operators"),
+        ({"workload": WorkloadSpec.of_name("lenet5", framework="onnxruntime")}, "shows none of its operators"),
         ({"workload": WorkloadSpec.of_name("no-such-model")}, "unknown workload"),
     ],
 )

@@ -424,7 +424,7 @@ def test_a_document_that_is_no_capture_is_called_by_its_name(
     file = tmp_path / "capture.json"
     for document, reason in (
         (own | {"schema": 7}, r"it is of another version of tftune \(schema 7\)"),
-        ({"schema": 1, "predicted": []}, "it is what was predicted; the profile lies beside it"),
+        ({"schema": 1, "predicted": []}, "it is the prediction; the profile lies next to it"),
     ):
         file.write_bytes(msgspec.json.encode(document))
         with pytest.raises(BadInputError, match=reason) as caught:
@@ -555,19 +555,19 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--machine", "cores=0"], "--machine says cores=0; expected a whole number from 1 to 4096"),
-        (["--machine", "cores=4,smt=0"], "--machine says smt=0; expected a whole number from 1 to 8"),
-        (["--machine", "cores=4,quota=-1"], "--machine says quota=-1; expected a number from 0.01"),
+        (["--machine", "cores=0"], "--machine has cores=0; expected a whole number from 1 to 4096"),
+        (["--machine", "cores=4,smt=0"], "--machine has smt=0; expected a whole number from 1 to 8"),
+        (["--machine", "cores=4,quota=-1"], "--machine has quota=-1; expected a number from 0.01"),
         (["--machine", "cores=4,quota=9"], "--machine has a quota of 9 on 4 CPUs"),
-        (["--machine", "cores=1.5"], "--machine says cores=1.5; expected a whole number"),
-        (["--machine", "cores=nan"], "--machine says cores=nan; expected a whole number"),
+        (["--machine", "cores=1.5"], "--machine has cores=1.5; expected a whole number"),
+        (["--machine", "cores=nan"], "--machine has cores=nan; expected a whole number"),
         (["--machine", "sockets=4,cores=2"], "more sockets (4) than each of them has cores (2)"),
         (["--machine", "sockets=8,cores=4096"], "--machine has 32,768 CPUs; expected at most 8,192"),
-        (["--machine", "sockets=2"], "--machine says nothing of cores"),
-        (["--machine", "cores=4,cores=8"], "--machine says cores twice"),
+        (["--machine", "sockets=2"], "--machine does not name cores"),
+        (["--machine", "cores=4,cores=8"], "--machine has cores twice"),
         (["--machine", "cores"], "cannot read the machine cores"),
         (["--machine", "nowhere.json"], "cannot read the machine nowhere.json"),
-        (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
+        (["--framework", "onnxruntime"], "ONNX Runtime shows none of its operators"),
         (["--from", "nowhere.json"], "cannot read nowhere.json"),
         (["--only", "inter_op=nine"], "inter_op=nine"),
         (["--only", "inter_op=1", "--set", "intra_op=1"], "--set and --only contradict each other"),
@@ -793,7 +793,7 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     is_extended = trust["largest_batch_size"] > 2 * max(document["batch_sizes"]) or (
         trust["cores"] > trust["profiled_threads"]
     )
-    assert (document["trust"]["code"] != "within what was profiled") == is_extended
+    assert (document["trust"]["code"] != "within the profiled range") == is_extended
     assert len({row["setting"]["batch_size"] for row in document["predicted"]}) > 2
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"prediction.json", "settings.csv", "capture.json"}
     own = document["baselines"]["tf-default"]["setting"]["batch_size"]

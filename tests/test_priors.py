@@ -241,11 +241,11 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lenet5", "--objective", "latency"], "--predict: what is predicted is throughput, and the objective is"),
+        (["lenet5", "--objective", "latency"], "--predict: only throughput is predicted, and the objective is"),
         (["lenet5", "--rate", "20"], "--predict: "),
         (["lenet5", "--execution", "eager"], "--predict: "),
         (["lenet5+mlp"], "--predict: an ensemble has several models"),
-        (["lenet5", "--framework", "onnxruntime"], "--predict: ONNX Runtime tells nothing of its operators"),
+        (["lenet5", "--framework", "onnxruntime"], "--predict: ONNX Runtime shows none of its operators"),
         (["--metric-regex", "x=([0-9]+)", "--", "echo", "x=1"], "--predict: a command has no inside"),
     ],
 )

@@ -275,7 +275,7 @@ def test_what_overlaps_counts_once(spans: list[tuple[int, int]], total: int) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
+        (["--framework", "onnxruntime"], "ONNX Runtime shows none of its operators"),
         (["--execution", "eager"], "--execution eager has no graph of operators"),
         (["--batch-size", "0"], "--batch-size is '0'; expected one whole number of at least 1"),
     ],

@@ -194,7 +194,7 @@ def test_the_api_takes_the_same() -> None:
         (["--margin", "60%"], "--margin is 60; expected a percentage above 0 and at most 50"),
         (["--margin", "0.02"], "a margin of 0.02 % cannot be measured; did you mean 2 %?"),
         (["--margin", "0.00001"], "a margin of 1e-05 % cannot be measured; did you mean 0.1 %?"),
-        (["--rate", "10x"], "--rate is '10x'; expected requests a second, e.g. 10/s"),
+        (["--rate", "10x"], "--rate is '10x'; expected requests per second, e.g. 10/s"),
         (
             ["--margin", "3%", "--rate", "10/s", "--max-p99", "50ms", "--max-memory", "2"],
             "--max-memory is '2'; expected e.g. 800MiB",

@@ -318,8 +318,8 @@ def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     assert "is not a setting: it has no arguments, cpus, env" in call("run", str(tmp_path / "other.json"), "--", "x")[2]
     for parts, reason in (
         ({"processes": "2"}, "Expected `int`, got `str`"),
-        ({"processes": 0}, "says 0 processes"),
-        ({"processes": 3, "cpu_sets": ["0"]}, "says 3 processes, and names 1"),
+        ({"processes": 0}, "has 0 processes"),
+        ({"processes": 3, "cpu_sets": ["0"]}, "has 3 processes, and names 1"),
         ({"env": {"A": 1}}, "Expected `str`, got `int`"),
     ):
         code, _, error = call("run", setting(tmp_path, **parts), "--", "true")

@@ -755,7 +755,7 @@ def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     record = create_or_continue(
         storage, "made", LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)), new=False
     )
-    with pytest.raises(BadInputError, match="does not say what it is of"):
+    with pytest.raises(BadInputError, match="does not name its workload"):
         describe_study(record)
     record.put("described", to_builtins(subject(space)))
     document = describe_study(record)

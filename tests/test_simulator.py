@@ -451,7 +451,7 @@ def test_a_machine_in_words_is_numbered_as_linux_does() -> None:
     [
         ("", "expected e.g."),
         ("56", "expected e.g."),
-        ("sockets=2", "says nothing of cores"),
+        ("sockets=2", "does not name cores"),
         ("cores=0", "a whole number from 1"),
         ("cores=2.5", "a whole number from 1"),
         ("cores=nan", "a whole number from 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.command_line import ROOT
 from tuner.cli import app, command_names
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir())
 LONGEST = 28
 """Words of a sentence: 25 to write by, and a few for names."""
 BANNED = {
@@ -31,6 +33,22 @@ BANNED = {
     r"\d%": "a space before %",
 }
 """What is not written, by what is written instead."""
+
+
+OF_MESSAGES = [pattern for pattern in BANNED if re.search(r"says|so that|beside|mended|requests", pattern)]
+"""What no message has either. It may have a semicolon, before what to do."""
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Yield the texts of a file that are no docstrings, with X for what is filled in."""
+    tree = ast.parse(path.read_text())
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements | parts:
+            yield node.value
 
 
 def prose(text: str) -> Iterator[str]:
@@ -74,7 +92,22 @@ def test_help_is_plain_english(command: str) -> None:
         of_command = of_command.commands[word]
     texts = [str(of_command.help), *(str(each.help) for each in of_command.params if each.help)]
     texts = [re.sub(r"`[^`]*`|--[\w-]+(?: [A-Z]+)?", "CODE", text) for text in texts]
-    assert [fault for text in texts for part in re.split(r"\n\s*\n", text) for fault in faults(" ".join(part.split()))] == []
+    parts = [" ".join(part.split()) for text in texts for part in re.split(r"\n\s*\n", text)]
+    assert [fault for part in parts for fault in faults(part)] == []
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir()), ids=lambda path: path.name
+)
+def test_messages_are_plain_english(folder: Path) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]!r}: {text}"
+        for path in sorted(folder.rglob("*.py"))
+        for text in messages(path)
+        for pattern in OF_MESSAGES
+        if len(text.split()) > 3 and (match := re.search(pattern, text))
+    ]
+    assert found == []
 
 
 def test_there_are_few_words() -> None:

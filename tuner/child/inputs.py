@@ -297,7 +297,7 @@ def follows_batch(n: Any) -> bool:
 
 WITHOUT_BATCH = " without the batch"
 WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
-BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
+BATCH_NOTE = "; if the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
 FOLLOWS_NOTE = "; a dimension such as 2*batch follows the batch: give its size for the one --batch-size that you give"
 
 

@@ -198,5 +198,5 @@ def _read(path: Path) -> Deployment:
         raise BadInputError(f"{path} is not a setting: {error}", hint) from error
     n, parts = deployment.processes, deployment.members or deployment.cpu_sets
     if n < 1 or (parts and len(parts) != n):
-        raise BadInputError(f"{path} says {n} processes" + (f", and names {len(parts)}" if parts else ""), hint)
+        raise BadInputError(f"{path} has {n} processes" + (f", and names {len(parts)}" if parts else ""), hint)
     return deployment

@@ -204,7 +204,7 @@ class Fleet:
                 continue
             if not self._names and waited_s > self.first_node_s:
                 if self._asked:
-                    raise TunerError("all nodes were refused", "correct what is named above, then start them again")
+                    raise TunerError("all nodes were refused", "correct these, then start them again")
                 waited = duration_text(waited_s)
                 raise TunerError(f"no node has joined in {waited}", "start one on each machine: tftune node URL")
             n_open, began_s = self._n_open(), began_s or time.monotonic()

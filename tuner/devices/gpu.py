@@ -254,10 +254,10 @@ class Gpu(Device):
     def why_no_energy(self) -> str | None:
         """Return why no energy can be told, None where it can."""
         if self.facts.slice_index is not None:
-            return f"the energy counter is that of the whole GPU, which other {self.part}s share"
+            return f"the energy counter covers the whole GPU, which other {self.part}s share"
         if self.energy_j() is not None:
             return None
-        return f"{self.facts.model} tells no energy" + (f" ({self.metered})" if self.metered else "")
+        return f"{self.facts.model} reports no energy" + (f" ({self.metered})" if self.metered else "")
 
     def survey(self) -> tuple[list[tuple[str | None, GpuFacts, GpuState]], str]:
         """Return all GPUs and slices of this maker as they are now, and why there is none, empty where there are some.
@@ -308,7 +308,7 @@ class Gpu(Device):
         root, place, visible = self.root, self._place, self._env.get(self.visible)
         if not gpus:
             raise BadInputError(
-                f"{self.maker}'s driver sees no GPU here", f"see what {self.tool} says, or use --device cpu"
+                f"{self.maker}'s driver sees no GPU here", f"see the output of {self.tool}, or use --device cpu"
             )
         seen = self.seen_of(gpus)
         if not seen:

@@ -201,7 +201,7 @@ class NvidiaGpu(Gpu):
         Problem.NO_PACKAGE: "install it: pip install nvidia-ml-py",
         Problem.NO_DRIVER: "install NVIDIA's driver, or start the container with its GPUs (docker run --gpus all)",
         Problem.LOST: "see dmesg; restart the machine, or choose another --device",
-        Problem.OTHER: "see what nvidia-smi says",
+        Problem.OTHER: "see the output of nvidia-smi",
     }
     shared_by = "sudo nvidia-smi -c DEFAULT"
     metered = "Volta and newer have a counter"

@@ -164,7 +164,7 @@ def _reason(text: bytes) -> str:
     if not isinstance(document, dict):
         return ""
     if "predicted" in document:
-        return "it is what was predicted; the profile lies beside it"
+        return "it is the prediction; the profile lies next to it"
     schema = document.get("schema", 1)
     return "" if schema == 1 else f"it is of another version of tftune (schema {schema!r:.20})"
 
@@ -234,7 +234,7 @@ def cached_capture(
     try:
         return read_capture(path)
     except BadInputError:
-        notify(f"{path.name} of the cache cannot be read: it is made anew")
+        notify(f"{path.name} of the cache cannot be read, and is made again")
         return None
 
 

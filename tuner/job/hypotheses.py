@@ -171,7 +171,7 @@ def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> li
     """Return a simulated study of a capture on each machine; raises BadInputError for one that cannot be simulated."""
     if capture.features is None:
         again = f"profile it again: tftune predict {shlex.quote(capture.workload.name)} --new"
-        raise BadInputError(f"{name} is of an earlier version, and does not tell of its graph", again)
+        raise BadInputError(f"{name} is of an earlier version, without its graph", again)
     try:
         build = registry.for_build(capture.runtime).stored_build(capture.runtime)
     except ValueError as error:

@@ -44,7 +44,7 @@ def check_own_settings(
     by_name = [k for k in by_name if k not in yielding]
     for knob in yielding:
         place = _place(workload.path, str(knob.variable))
-        notify(f"{place}: the workload sets {knob.variable} if nothing else does, so that is what the default measures")
+        notify(f"{place}: the workload sets {knob.variable} if nothing else does, and the default has it too")
     too_late = [k for k in knobs if k.variable in variables and k.read_at_start and k.name not in space.domains]
     if by_call:
         calls = [framework.calls.get(str(knob.variable), str(knob.variable)).partition("(")[0] for knob in by_call]
@@ -133,14 +133,14 @@ def check_placeholders(command: Command, space: Space) -> None:
     if space.passes_batch_size and "batch_size" not in command.placeholders:
         raise BadInputError(
             "the command has no {batch_size} placeholder",
-            "put {batch_size} where the command expects the batch size; if --batch-size is an option of the command "
+            "put {batch_size} at the place of the batch size; if --batch-size is an option of the command "
             "itself, put -- before the command",
         )
     for name, counted in (("instances", "processes"), ("streams", "concurrent calls")):
         if name in space.domains and name not in command.placeholders:
             raise BadInputError(
                 f"the command has no {{{name}}} placeholder",
-                f"put {{{name}}} where the command expects the number of {counted}",
+                f"put {{{name}}} at the place of the number of {counted}",
             )
     knobs = space.catalogue.knobs
     for name in sorted(command.placeholders):
@@ -158,7 +158,7 @@ def literal(command: Command | None, space: Space) -> Iterator[str]:
         return
     knobs = space.catalogue.knobs
     for name in sorted(command.placeholders - set(knobs)):
-        yield f"{{{name}}} in the command is no knob, and is passed on as it stands"
+        yield f"{{{name}}} in the command is not a knob, and is passed on unchanged"
     options = [name for name in space.domains if isinstance(knobs[name].carrier, Option)]
     untold = [name for name in options if name not in command.placeholders]
     if untold:
@@ -188,7 +188,7 @@ def set_by_itself(
         found = {variable: _first(texts, _assignment(variable)), call: _first(texts, by_call) if call else None}
         for what, place in found.items():
             if place is not None:
-                yield f"{place}: the command itself sets {what}, so that {name} may have no effect"
+                yield f"{place}: the command itself sets {what}, and {name} may have no effect"
                 break
     for variable in overriding:
         place = None if variable in knobs else _first(texts, _assignment(variable))

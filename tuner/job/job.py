@@ -317,7 +317,7 @@ def prepare(checked: ParsedRequest) -> Job:
     notes += set_by_itself(checked.workload.command, job.space, framework.calls, framework.overriding)
     if not checked.is_python_known and framework.child is not None:
         notes.append(
-            f"the knobs are those of {framework.title} in {checked.python}: if the command runs another interpreter, "
+            f"the knobs belong to {framework.title} in {checked.python}: if the command runs another interpreter, "
             "name it by --python"
         )
     return replace(job, notes=tuple(notes))

@@ -79,7 +79,7 @@ def measure_overhead(request: OverheadRequest, events: TaskEvents) -> OverheadRe
             if not rows:
                 raise
             interrupted = True
-            events.notice("interrupted: what was measured until now is shown")
+            events.notice("interrupted: these are the measurements until now")
     _check_any(rows)
     tell_outputs(job.seen_outputs, job.seen.not_finite, events.notice)
     result = describe_overhead(
@@ -285,7 +285,7 @@ def _measure(
                 yield _row(execution, own, live.get(reference), job)
             except ReferenceLost as lost:
                 _end(live, reference)
-                events.notice(f"{reference} is lost, and nothing is compared with it any more: {lost.failure.message}")
+                events.notice(f"{reference} died, and later rows have no ratio: {lost.failure.message}")
                 yield _row(execution, own, None, job)
         except TrialFailure as failure:
             _end(live, execution)
@@ -329,7 +329,7 @@ def _row(execution: Execution, own: Resized, reference: Resized | None, job: Job
     own.process.pause()
     if execution is Execution.XLA and not overhead.operators:
         # As in TensorFlow 2.14: what cannot be seen is no overhead.
-        unseen = "the profiler of this TensorFlow tells of no operator of a program that XLA compiled"
+        unseen = "the profiler of this TensorFlow shows no operators of a program that XLA compiled"
         raise TrialFailure(Status.FAILED, unseen, hint="look at --execution graph,eager")
     return Row(execution=execution, batch_size=own.batch_size, step_s=own.step_s, over=over, overhead=overhead)
 
@@ -360,9 +360,9 @@ def overhead_told(told: Mapping[str, Any], framework: Framework, device: Device)
 def check_inside(workload: Workload, framework: Framework) -> None:
     """Raise BadInputError for a workload whose steps cannot be looked into: few frameworks tell of their own."""
     if workload.command is not None:
-        raise BadInputError("a command has no inside that could be looked at", "give a model")
+        raise BadInputError("commands cannot be traced", "give a model")
     if not framework.tells_steps:
-        raise BadInputError(f"{framework.title} tells nothing of its operators", "use --framework tensorflow")
+        raise BadInputError(f"{framework.title} shows none of its operators", "use --framework tensorflow")
     if workload.members:
         raise BadInputError("an ensemble has several models", "give them one by one")
     if workload.rate is not None:

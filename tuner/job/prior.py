@@ -87,7 +87,7 @@ def prior_of(
         if all_s > most_s:
             events.notice(
                 f"the search goes on without predictions: they would take {all_s:.0f} s, more than a tenth of the time "
-                f"({OPTION} makes them all the same)"
+                f"({OPTION} runs them anyway)"
             )
             return None
     return ratio
@@ -97,7 +97,7 @@ def _check(job: Job) -> None:
     """Raise BadInputError for a job of which nothing can be predicted."""
     check_profiled(job)
     if job.objective is not Objective.THROUGHPUT:
-        raise BadInputError(f"what is predicted is throughput, and the objective is {job.objective}", "")
+        raise BadInputError(f"only throughput is predicted, and the objective is {job.objective}", "")
 
 
 def _capture(job: Job, kind: ProfileKind, launcher: FreshLauncher | ForkLauncher, events: ProfileEvents) -> Capture:

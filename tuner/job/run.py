@@ -160,7 +160,7 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
             if conditions.device is not None and conditions.device.lost:
                 raise TunerError(
                     f"{job.device.name} cannot be read any more: {conditions.device.lost}",
-                    "what was measured before is kept; see dmesg, then run the same command again",
+                    "all earlier measurements are kept; see dmesg, then run the same command again",
                 )
     except KeyboardInterrupt:
         events.notice(_INTERRUPTED)

@@ -297,7 +297,7 @@ def chosen_workloads(request: SuiteRequest) -> Mapping[str, SuiteWorkload]:
 def check_stale(request: SuiteRequest) -> None:
     """Raise BadInputError if what is stale is asked for with a plan."""
     if request.stale and request.plan is not None:
-        raise BadInputError("--stale with --plan", "leave one of them out: a plan measures what is missing")
+        raise BadInputError("--stale with --plan", "leave one of them out: a plan measures the missing settings")
 
 
 def _are_stored(request: SuiteRequest) -> bool:

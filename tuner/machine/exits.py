@@ -14,7 +14,7 @@ _SHELL_BASE = 128  # a shell reports signal n of what it ran as exit code 128 + 
 _NO_SHELLS = ("SIGHUP", "SIGTRAP")  # programs use 129 and 133 for errors of their own
 _LONGEST = 400  # characters of a reason, from its front: lists of frames follow it
 _OF_SHELLS = {
-    124: "a time limit, such as that of timeout, may have ended it",
+    124: "a time limit, such as the one of timeout, may have ended it",
     126: "what it ran may not be executed",
     127: "what it ran was not found",
 }

@@ -112,14 +112,14 @@ def parse_spec(text: str) -> MachineSpec:
     for part in text.split(","):
         name, sign, number = (each.strip() for each in part.partition("="))
         if not sign:
-            raise BadInputError(f"--machine says '{part}'", f"expected e.g. {EXAMPLE}, or the file of a machine")
+            raise BadInputError(f"--machine has '{part}'", f"expected e.g. {EXAMPLE}, or the file of a machine")
         if name not in _WORDS:
             raise unknown_name("word of --machine", name, _WORDS)
         if name in values:
-            raise BadInputError(f"--machine says {name} twice", "give it once")
+            raise BadInputError(f"--machine has {name} twice", "give it once")
         values[name] = _number(name, number)
     if "cores" not in values:
-        raise BadInputError("--machine says nothing of cores", f"expected e.g. {EXAMPLE}")
+        raise BadInputError("--machine does not name cores", f"expected e.g. {EXAMPLE}")
     known = {name: values.get(name, word.default) for name, word in _WORDS.items()}
     whole = {name: int(known[name] or 1) for name, word in _WORDS.items() if word.is_whole}
     n_cpus, quota = math.prod(whole.values()), known["quota"]
@@ -141,13 +141,13 @@ def _number(name: str, text: str) -> float:
     kind = "a whole number" if word.is_whole else "a number"
     if name == "smt" and text.lower() in ("on", "off"):
         raise BadInputError(
-            f"--machine says smt={text}", "expected the threads per core, e.g. smt=2 for on, smt=1 for off"
+            f"--machine has smt={text}", "expected the threads per core, e.g. smt=2 for on, smt=1 for off"
         )
     hint = f"expected {kind} from {word.least:g} to {word.most:g}{f', in {word.unit}' if word.unit else ''}"
     try:
         value = Quantity(what=kind, units=word.units, example="").parse(text, name)
     except BadInputError:
-        raise BadInputError(f"--machine says {name}={text}", hint) from None
+        raise BadInputError(f"--machine has {name}={text}", hint) from None
     if not word.least <= value <= word.most or (word.is_whole and value != int(value)):
-        raise BadInputError(f"--machine says {name}={text}", hint)
+        raise BadInputError(f"--machine has {name}={text}", hint)
     return value

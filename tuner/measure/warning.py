@@ -89,7 +89,7 @@ ADVICE = {
     Code.FORKS: "the finals continued with fresh interpreters, so fewer rounds count: give a longer --time-budget",
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
-    Code.ALONE: "there was no room for two processes, so that each block took two starts: free some memory, or give a "
+    Code.ALONE: "there was no room for two processes, and each block took two starts: free some memory, or give a "
     "longer --time-budget",
     Code.OVERLOAD: "its responses are only those of the first seconds, later ones take longer: give a lower --rate; "
     "tftune load shows the highest",
@@ -110,7 +110,7 @@ ADVICE = {
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "
     "without TensorFlow) {openmp_threads}",
-    Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
+    Code.FLAT_OUTPUTS: "agreement of the frameworks shows little: compare them with trained weights",
     Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
     Code.MADE_UP: "the figures are of that work: give what the model gets in production, --input NAME=VALUE or "
     "--input NAME=FILE",
@@ -122,7 +122,7 @@ ADVICE = {
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
-    Code.GPU_LOST: "see dmesg for what the driver says, and measure again",
+    Code.GPU_LOST: "see dmesg for the driver's messages, and measure again",
 }
 
 

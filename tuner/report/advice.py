@@ -160,8 +160,8 @@ _KEPT = {
     AdviceReason.NO_EVIDENCE: "no study is of such a build",
     AdviceReason.OWN_STUDY: "its own study gained nothing by what the rules set",
     AdviceReason.NO_RULE: "no rule applies",
-    AdviceReason.BY_RULE: "so the rules say",
-    None: "so the rules say",
+    AdviceReason.BY_RULE: "the rules advise it",
+    None: "the rules advise it",
 }
 
 

@@ -89,7 +89,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     margin, words = percent(result.margin, 0), wording(result.objective)
     if result.code is VerdictCode.UNDECIDED:
         known = result.low is not None and result.high is not None
-        text = f"b runs at {range_text(result)} the {words.quantity} of a" if known else "no speed-up can be named"
+        text = f"b runs at {range_text(result)} the {words.quantity} of a" if known else "no estimate"
     else:
         text = f"b runs at {speed_up(result)} the {words.quantity} of a{rates}"
     compared = {
@@ -143,7 +143,7 @@ def check_card(result: CheckResult) -> Card:
         word = {True: f"STILL {words.better}", False: f"NO LONGER {words.better}", None: "UNDECIDED"}[result.helps]
     code = {True: VerdictCode.BETTER, False: VerdictCode.WORSE, None: VerdictCode.UNDECIDED}[result.helps]
     if together.low is None or together.high is None:
-        figure = "no speed-up can be named"
+        figure = "no estimate"
     elif together.code is VerdictCode.UNDECIDED:
         figure = f"{range_text(together)} the {words.quantity} of the defaults"
     else:

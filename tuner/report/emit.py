@@ -462,9 +462,7 @@ def _k8s(snippet: _Snippet) -> str:
 def _container_notes(snippet: _Snippet) -> list[str]:
     """Return what to know of a container: what binds threads, its memory, and its device."""
     bound = " and ".join(name for name in snippet.deployment.env if name in _BINDING)
-    notes = (
-        [f"{bound}: only where the pod has CPUs of its own (static CPU manager); else leave it out."] if bound else []
-    )
+    notes = [f"{bound}: only if the pod has CPUs of its own (static CPU manager), else leave it out."] if bound else []
     if snippet.memory_bytes is not None:
         notes.append(f"Memory: the peak of a process, {gib_text(snippet.memory_bytes)}, and a quarter more.")
     return notes + ([snippet.container.note] if snippet.container is not None and snippet.container.note else [])
@@ -577,7 +575,7 @@ def _serving_notes(snippet: _Snippet, *done: str) -> list[str]:
     done = done if snippet.batching is None else (*done, streams_note(deployment.streams))
     return [
         *(note for note in snippet.heading + snippet.options if note not in done),
-        "TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.",
+        "TensorFlow Serving makes a session of its own. Its flags count, not the variables.",
         "It was measured in Python, not in the server: docs/serve_rest.py measures that.",
     ]
 
@@ -612,7 +610,7 @@ def _tfserving_k8s(snippet: _Snippet) -> str:
         flags += [f"--{flag}={snippet.batching.callers}" for flag in ("grpc_max_threads", "rest_api_num_threads")]
         mounts.append(f"- {{name: batching, mountPath: {_BATCHING_FOLDER}, readOnly: true}}")
         volumes.append(f"- {{name: batching, configMap: {{name: {name}-batching}}}}")
-        untimed = ["# 0 waits for nobody; docs/serve_rest.py says whether a wait is better."]
+        untimed = ["# 0 waits for nobody; docs/serve_rest.py shows whether a wait is better."]
         files = [
             *("apiVersion: v1", "kind: ConfigMap", f"metadata: {{name: {name}-batching}}", "data:"),
             "  batching.config: |",
@@ -648,9 +646,7 @@ def _tfserving_k8s(snippet: _Snippet) -> str:
     if deployment.processes > 1:
         notes.append(_replicas_note(deployment, n_cpus))
     if kept := deployment.cpus or " | ".join(deployment.cpu_sets):
-        notes.append(
-            f"It was kept to CPUs {kept}: a pod has CPUs of its own only where the node's CPU manager is static."
-        )
+        notes.append(f"It was kept to CPUs {kept}: a pod has CPUs of its own only if the node's CPU manager is static.")
     return _commented(notes, lines)
 
 
@@ -663,7 +659,7 @@ def _python(snippet: _Snippet) -> str:
     session = ways.session(deployment)
     calls = [call.format(deployment.env[name]) for name, call in ways.calls.items() if name in deployment.env]
     if calls:
-        notes = [*notes, f"Where the variables cannot be set: {'; '.join(calls)}"]
+        notes = [*notes, f"If the variables cannot be set: {'; '.join(calls)}"]
     lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in deployment.env.items()]
     if deployment.cpus is not None:
         lines.append(f"os.sched_setaffinity(0, {sorted(parse_list(deployment.cpus))})")

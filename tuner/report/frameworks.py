@@ -40,7 +40,7 @@ def frameworks_card(result: FrameworksResult) -> Card:
         why = "they differ from run to run, or are no numbers other than zero"
         rows.append(("Unchecked", f"{', '.join(unseen)}: outputs could not be compared: {why}"))
     if result.ended != COMPLETE:
-        rows.append(("Ended", f"{result.ended}; the same command (without --new) goes on where it stopped"))
+        rows.append(("Ended", f"{result.ended}; the same command (without --new) continues"))
     rows += input_rows(result.workload.fed)
     return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))
 
@@ -49,7 +49,7 @@ def _answer(result: FrameworksResult) -> Answer:
     """Return the answer about the reference, against the fastest."""
     first, reference = result.fastest, f"{result.reference} at its best"
     if first is None:
-        text = "no framework was measured beside another yet"
+        text = "no framework was compared with another yet"
         return Answer(code=VerdictCode.UNDECIDED, word="NOTHING COMPARED", text=text)
     at = f"at batch size {result.batch_size}"
     if first.framework == result.reference:

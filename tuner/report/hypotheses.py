@@ -26,8 +26,8 @@ def rendered(result: HypothesesResult) -> Sequence[RenderableType]:
     """Return all of it for a terminal."""
     head = Text(
         f"{TITLE}: {plural(len(result.workloads), 'workload')} ({', '.join(result.workloads)}), profiled on one "
-        "machine and simulated on others. Ratios are to TensorFlow's defaults on the same machine, where "
-        "nothing else is said; geometric means over workloads."
+        "machine and simulated on others. Ratios are to TensorFlow's defaults on the same machine, unless stated "
+        "otherwise, and are geometric means over workloads."
     )
     parts: list[RenderableType] = [head, ""]
     for pool in dict.fromkeys(row.pool for row in result.machines):
@@ -103,7 +103,7 @@ def rule_lines(rule: Hypothesis) -> Iterator[str]:
     build = " with an OpenMP build" if test.pool == OPENMP else ""
     yield f"test, {place(test.machine)}{build}: {shlex.join(words)}"
     if abs(math.log(test.ratio)) < TOLD_APART:
-        yield f"expected: {test.ratio:.2f}×, which such a comparison does not tell from 1"
+        yield f"expected: {test.ratio:.2f}×, too near to 1 for such a comparison"
     elif test.ratio > 1:
         least = math.exp(TOLD_APART)
         yield f"expected: b at {test.ratio:.2f}× the speed of a; the hypothesis is wrong if it is below {least:g}×"

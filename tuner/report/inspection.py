@@ -116,7 +116,7 @@ def binding(result: BindingResult) -> RenderableType:
     return Group(
         Text(title, style="bold"),
         table(">thread", "CPUs", "NUMA node", rows=rows),
-        *(Text(f"the library says: {line}", style="dim") for line in result.warnings),
+        *(Text(f"the library reports: {line}", style="dim") for line in result.warnings),
     )
 
 

@@ -173,7 +173,7 @@ def _notes(result: OverheadResult) -> list[str]:
     if not costs:
         return []
     error = max(row.clock_error or 0.0 for row in result.rows)
-    off = [f"The parts of a step miss what a clock says by up to {percent(error, 0)}."] if error > _OFF else []
+    off = [f"The parts of a step differ from the clock by up to {percent(error, 0)}."] if error > _OFF else []
     return [
         "Exposed: of a step, and in ms. Steps and speeds (×) are without the profiler. Shares are of steps with it, "
         f"which took {_span_text(costs)} times as long. Brackets: intervals of 95 %, over blocks of "

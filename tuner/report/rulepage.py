@@ -84,10 +84,10 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
         "Each row tests rules on workloads, machines or shapes that they were not learned from. Figures are geometric "
         "means over workloads, with 95 % intervals."
     )
-    yield "Where a study did not measure a setting, its rate is predicted from the study's other measurements."
-    yield "*rules* applies the rules everywhere; *policy* applies them only where the remaining studies show a gain."
+    yield "If a study did not measure a setting, its rate is predicted from the study's other measurements."
+    yield "*rules* applies the rules everywhere; *policy* applies them only if the remaining studies show a gain."
     yield from (
-        "Where no remaining study is of such a kind of machine and build, the policy keeps the default (1.000).",
+        "If no remaining study has such a kind of machine and build, the policy keeps the default (1.000).",
         "",
     )
     for title, proof in words.proofs(rules):

@@ -49,7 +49,7 @@ CLASS_TITLES = {
 HEADLINE = f"speed-up over {FRAMEWORK.catalogue.default} on held-out workloads"
 DO_NO_HARM = (
     "A rule is applied only if it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
-    "interval lies above 1. With fewer than six workloads the interval is that of all cores together. Otherwise the "
+    "interval lies above 1. With fewer than six workloads the interval covers all cores together. Otherwise the "
     "default is kept, and also for a workload whose own study contradicts the rule. The policy is the rules with this "
     "step, learned each time without the held-out data"
 )
@@ -359,7 +359,7 @@ def page(rules: RuleSet) -> Sequence[RenderableType]:
 NOTHING = "nothing"
 _ALL, _OTHERS = "all", "all others"
 _USABLE_CORES = "usable are the physical cores that the process may run on, at most the CPU limit"
-_ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect tells"
+_ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect shows it"
 _SPEED_UP = (
     "items per second over the defaults of the same build on the same machine (rows do not compare builds). It is the "
     "mean of models, each left out of the learning in turn, with the 95 % interval of this mean. A single model may "
@@ -374,7 +374,7 @@ _SAME_LATENCY = (
     f"several processes, mostly with smaller batches. If a call takes more than {MUCH_LONGER:g} times as long as under "
     "the defaults, there is no speed-up, and the excess counts as a loss"
 )
-_NO_SITUATIONS = "these rules do not say where they gain"
+_NO_SITUATIONS = "these rules do not show where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
 
 

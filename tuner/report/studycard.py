@@ -188,7 +188,7 @@ def _answer(study: StudyResult, answer: AnswerResult, *, of: str) -> Answer:
         figure = "" if gain is None or gain.speedup is None else f"; {speed_up(gain)} the {quantity} of {defaults}"
         return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}{figure}", setting=words)
     if against is None or against.speedup is None:
-        text = f"{of}: keep {defaults}; no speed-up can be named"
+        text = f"{of}: keep {defaults}; no estimate"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     interval = range_text(against)
     unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
@@ -375,7 +375,7 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     against = (study.verdicts or {}).get(study.default)
     is_open = against is not None and against.code is VerdictCode.UNDECIDED
     if advice is study.recommended and advice.gain is None and is_open:
-        gained += "; undecided, so that another setting may be better"
+        gained += "; undecided: another setting may be better"
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
     when = [] if study.created is None else [study.created[:10]]
     batch_size = study.baselines[study.default].setting.get(_BATCH_SIZE)
@@ -468,9 +468,9 @@ def _fastest_text(study: StudyResult, finals: FinalsResult, source: str) -> str:
         first for first, rate in finals.rates.items() if sign * rate > sign * finals.rates.get(own, sign * math.inf)
     ]
     if not ahead:
-        return f"{best} in the finals"
+        return f"it was {best} setting in the finals"
     names = " and ".join(" ".join(finals.names[first]) for first in ahead)
-    return f"{best} that was shown to be better than the defaults; not shown, and perhaps better still: {names}"
+    return f"{best} setting that is proven better than the defaults; perhaps better still, but not proven: {names}"
 
 
 def _why_default(
@@ -490,7 +490,7 @@ def _why_default(
         return few_digits
     if code is VerdictCode.UNDECIDED:
         rival = " ".join(f"{name}={value}" for name, value in finals.incumbent.items() if name != INSTANCES)
-        return f"{plural(finals.rounds, 'round')} cannot tell; the other setting is {rival}"
+        return f"{plural(finals.rounds, 'round')} cannot decide; the other setting is {rival}"
     return f"no setting was shown {spoken.more_than.format(margin=margin)}"
 
 

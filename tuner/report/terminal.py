@@ -93,7 +93,7 @@ def searched_lines(subject: Subject) -> list[Text]:
         Text(f"searching {plural(subject.points, 'setting')} of {', '.join(active)}, and the recommended ones"),
     ]
     if inactive:
-        lines.append(Text(f"no effect here: {', '.join(inactive)} (`tftune inspect` says why)", style="dim"))
+        lines.append(Text(f"no effect here: {', '.join(inactive)} (`tftune inspect` shows why)", style="dim"))
     return [*lines, *space_notes(subject)]
 
 

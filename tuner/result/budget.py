@@ -28,7 +28,7 @@ def searching(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield how long a budget would leave time for a search where the recommended settings took all of it."""
     if study.wall_s and observation(study, Code.NO_SEARCH):
         minutes = round(math.ceil(2 * study.wall_s / _ROUND_UP_S) * _ROUND_UP_S / 60)
-        yield "Search", f"no setting beside the guides' was tried: the same command with --time-budget {minutes}m"
+        yield "Search", f"only the guides' settings were tried: the same command with --time-budget {minutes}m"
 
 
 def _alone(study: StudyResult, of: str) -> str:
@@ -51,7 +51,7 @@ def deciding(study: StudyResult) -> Iterator[tuple[str, str]]:
             continue
         budget_s = deciding_budget_s(study, answer.finals, against, share=_SHARES[name])
         if budget_s is None:
-            yield "Decide", f"{of}there were too few rounds to say how long it would take"
+            yield "Decide", f"{of}there were too few rounds to estimate how long it takes"
         elif budget_s > _LONGEST_S:
             hours = round(_LONGEST_S / 3600)
             yield "Decide", f"{of}more than {hours} hours: the difference is small for the noise of this machine"
@@ -95,7 +95,7 @@ def showing_tail(study: StudyResult) -> Iterator[tuple[str, str]]:
         of = of_text(study, name)
         text = f"{of}p99 needs {needed} steps, and {n} were seen"
         if n >= needed:
-            text, needed = f"{of}p99 is so near to its limit that {n} steps cannot tell", _MORE_STEPS * n
+            text, needed = f"{of}p99 is too near to its limit: {n} steps cannot decide", _MORE_STEPS * n
         budget_s = _budget_s(study, finals, finals.rounds * needed / n, _SHARES[name]) if n else None
         if budget_s is None or budget_s > _LONGEST_S:
             yield "Limit", f"{text}: it takes hours, or a smaller batch"

@@ -169,7 +169,7 @@ def _no_same_latency(study: StudyResult) -> BadInputError:
     """Return the error for a study that knows no faster setting which keeps the latency."""
     why = study.why_no_same_latency
     if why is None:
-        why = "only a search without --objective looks for one, where a call of the fastest takes much longer"
+        why = "only a search without --objective looks for one, if a call of the fastest takes much longer"
     return BadInputError(
         f"study {study.study} has no faster setting at the latency of {study.default}: {why}",
         f"`tftune show {shlex.quote(study.study)}` has what it recommends",

@@ -271,9 +271,9 @@ _LARGE = 0.3  # a share that bounds what can be gained
 class Trust(StrEnum):
     """How far what was measured has to be extended."""
 
-    PROFILED = "within what was profiled"
-    NEAR = "a few times what was profiled"
-    FAR = "many times what was profiled"
+    PROFILED = "within the profiled range"
+    NEAR = "a few times the profiled range"
+    FAR = "many times the profiled range"
 
 
 class ReasonCode(StrEnum):

@@ -81,7 +81,9 @@ class Knob:
         if self.devices and device not in self.devices:
             return f"it acts only with --device {' or '.join(self.devices)}, and this is for the {device}"
         if maker and self.makers and maker not in self.makers:
-            return f"it is read by the libraries of {' and '.join(self.makers)}, and this is for those of {maker}"
+            return (
+                f"it is read by the libraries of {' and '.join(self.makers)}, and this is for the libraries of {maker}"
+            )
         return None
 
     def why_inactive(self, build: Any, inherited: Mapping[str, str], device: str, maker: str = "") -> str | None:

@@ -281,7 +281,7 @@ class Attributes:
 
         subject = self.parsed("described", parse)
         if subject is None:
-            raise BadInputError(f"study {self.study} does not say what it is of", "search again with --new")
+            raise BadInputError(f"study {self.study} does not name its workload", "search again with --new")
         return subject
 
     @property

@@ -32,7 +32,7 @@ from tuner.study.turns import Runner, Turns
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status, TrialFailure, way_out
 
-_RUN_AGAIN = "run the same command again: what is measured is kept"
+_RUN_AGAIN = "run the same command again: finished measurements are kept"
 _MIN_GROUP_PASSES = 2  # few groups are tried, and whatever else runs on one core hits them
 _FEW = 4  # a batch ends where no more than one in so many of its trials is left
 _REFERENCE = "reference"
@@ -255,7 +255,7 @@ class Evaluator:
         if is_last:
             beside = next((runner.trial.setting for runner in running.values() if runner.trial is not None), "it")
             raise TunerError(
-                f"the reference process failed beside {beside}: {failure.message}",
+                f"the reference process failed next to {beside}: {failure.message}",
                 f"{failure.hint or way_out(failure.status, failure.message, otherwise=_RUN_AGAIN)}; end of its log:\n"
                 + failure.evidence(2000),
             ) from failure

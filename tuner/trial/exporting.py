@@ -67,7 +67,7 @@ def export(
     if is_complete(folder):
         return folder
     if folder.exists():
-        notify(f"{folder.name} of the cache is not as it was written: it is made anew")
+        notify(f"{folder.name} of the cache is not as it was written: it is made again")
     source = framework.export_source(workload)
     made_from = None
     if source is not None:

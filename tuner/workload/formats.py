@@ -56,14 +56,14 @@ _ARCHITECTURE = Format(
     "the architecture of a Keras model without weights",
     "give what model.save() writes, or a Python file whose build() calls keras.models.model_from_json()",
 )
-_OPENVINO_WEIGHTS = Format("the weights of an OpenVINO model", "give the .xml file beside it")
+_OPENVINO_WEIGHTS = Format("the weights of an OpenVINO model", "give the .xml file next to it")
 _ORT = Format("a model in ONNX Runtime's own format", "give the .onnx file that it was made from")
 _TENSORFLOW_JS = Format("a model of TensorFlow.js", "give the SavedModel or the Keras file that it was converted from")
 _HUGGING_FACE = Format(
     "a model of Hugging Face", "write a Python file whose build() calls from_pretrained() (docs/models.md)"
 )
 _TRITON = Format("the configuration of a model in Triton", "give the model in a folder of its versions")
-_EXTERNAL = Format("the weights of an ONNX model", "give the .onnx file beside it")
+_EXTERNAL = Format("the weights of an ONNX model", "give the .onnx file next to it")
 _OTHER = "export it to ONNX and give the .onnx file"
 _CONVERTED = "give the model that it was converted from"
 

@@ -158,7 +158,7 @@ class Reading:
         if reading.around != first.around and (is_known or not 1 / _FAR < one / other < _FAR):
             raise NoNumberError(
                 f"{one:g} stands in '{reading.around}', and {other:g} in '{first.around}' in the first run",
-                "let the command print the same words beside its number under every setting, or a known unit, as ms",
+                "let the command print the same words next to its number under every setting, or a known unit, as ms",
             )
         return reading
 

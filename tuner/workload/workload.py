@@ -220,7 +220,7 @@ def _rate(spec: WorkloadSpec) -> float:
     assert spec.rate is not None  # it was given
     if not 0 < spec.rate <= MAX_RATE:
         raise BadInputError(
-            f"--rate is {spec.rate:g}", f"expected requests a second, a number above 0 and at most {MAX_RATE:,g}"
+            f"--rate is {spec.rate:g}", f"expected requests per second, a number above 0 and at most {MAX_RATE:,g}"
         )
     if spec.mode != INFERENCE:
         raise BadInputError(f"--rate does not apply to {spec.mode}", "leave --rate out")

@@ -57,7 +57,7 @@ _ALL = (
     MALLOC,
     Knob(
         name="tf32_override",
-        meaning="whether CUDA's libraries round to TF32: as the program says, never or always; changes numerics",
+        meaning="whether CUDA's libraries round to TF32: as in the program, never or always; changes numerics",
         values=Words(words=(_OWN, "off", "on")),
         carrier=Variable(TF32_VARIABLE, {_OWN: None, "off": "0", "on": "1"}),
         in_every_setting=False,

@@ -98,7 +98,7 @@ def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
         )
     failed = _FAILED.search(facts["log"])
     if failed:
-        return _none(f"CUDA does not start: {failed[1].strip()}", "compare with what nvidia-smi says of the driver")
+        return _none(f"CUDA does not start: {failed[1].strip()}", "compare with the driver that nvidia-smi shows")
     return _none("it gives no reason", "see what it logs when a session asks for CUDAExecutionProvider")
 
 

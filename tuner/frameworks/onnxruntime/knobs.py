@@ -148,7 +148,7 @@ def _option_audit(knob: str, name: str) -> Audit:
 
     def audit(case: AuditCase) -> AuditAnswer:
         reported = case.effective["options"].get(name)
-        return reported == str(case.values[knob]), f"the session says {name}={reported}"
+        return reported == str(case.values[knob]), f"the session reports {name}={reported}"
 
     return audit
 
@@ -159,8 +159,8 @@ def _cuda_option_audit(name: str) -> Audit:
     def audit(case: AuditCase) -> AuditAnswer:
         reported = case.effective["options"].get(name)
         if reported is None:
-            return None, f"the session does not tell {name}"
-        return reported == str(case.values[name]).upper(), f"the session says {name}={reported}"
+            return None, f"the session does not report {name}"
+        return reported == str(case.values[name]).upper(), f"the session reports {name}={reported}"
 
     return audit
 
@@ -212,7 +212,7 @@ _ALL = (
     ),
     Knob(
         name="inter_op_num_threads",
-        meaning="operators that may run at once, where the mode is parallel",
+        meaning="operators that may run at once, if the mode is parallel",
         values=_THREADS,
         carrier=Option(_INTER_OP.name),
         default=_own,

@@ -49,8 +49,9 @@ def property_(knob: str, name: str) -> Audit:
     def audit(case: AuditCase) -> AuditAnswer:
         reported = case.effective["properties"].get(name)
         if reported is None:
-            return None, f"the compiled model does not tell {name}"
-        return _SWITCH.get(reported, reported) == str(case.values[knob]), f"the compiled model says {name}={reported}"
+            return None, f"the compiled model does not report {name}"
+        is_applied = _SWITCH.get(reported, reported) == str(case.values[knob])
+        return is_applied, f"the compiled model reports {name}={reported}"
 
     return audit
 
@@ -191,7 +192,7 @@ class OpenVino(ConvertedFramework):
         ]
 
     def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
-        """Return what the compiled model says that it computes in: OpenVINO chooses it."""
+        """Return what the compiled model reports that it computes in: OpenVINO chooses it."""
         return str(effective["properties"][compiling.PRECISION])
 
     def initial_design(self, space: Space) -> list[Setting]:

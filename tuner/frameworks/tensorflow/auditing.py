@@ -73,7 +73,7 @@ def openmp_number(name: str, variable: str) -> Audit:
             return None, "the OpenMP library does not report it"
         number = re.match(r"\d+", printed)
         applied = number is not None and int(number[0]) == case.values[name]
-        return applied, f"the OpenMP library says {variable}={printed}"
+        return applied, f"the OpenMP library reports {variable}={printed}"
 
     return audit
 
@@ -82,7 +82,7 @@ def openmp_binding(case: AuditCase) -> AuditAnswer:
     """Audit where threads are bound by their masks: those that operators run on, and those that came with them."""
     refused = rejections(case.effective["openmp"]["warnings"])
     if refused:
-        return False, f"the OpenMP library says: {refused[0]}"
+        return False, f"the OpenMP library reports: {refused[0]}"
     if not case.effective["openmp"]["libraries"]:
         return False, "no OpenMP library is loaded"
     binding = binding_of(case.build, case.machine, case.libraries, case.values, case.deployment)
@@ -112,7 +112,7 @@ def onednn(case: AuditCase) -> AuditAnswer:
     is_on = case.effective["onednn"]
     if is_on is None:
         return None, "this TensorFlow does not report it"
-    return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
+    return is_on == bool(case.values["onednn"]), f"TensorFlow reports that oneDNN is {'on' if is_on else 'off'}"
 
 
 def gpu_threads(case: AuditCase) -> AuditAnswer:

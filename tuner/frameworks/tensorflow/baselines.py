@@ -107,7 +107,7 @@ BASELINES: tuple[Baseline, ...] = (
     ),
     Baseline(
         name=INTEL,
-        source="Intel, Maximize TensorFlow Performance on CPU, 12/2022; oneDNN and allocators where the space has them",
+        source="Intel, Maximize TensorFlow Performance on CPU, 12/2022; oneDNN and allocators if the space has them",
         rule=_intel,
         at_best_batch=True,
         whose="Intel's",

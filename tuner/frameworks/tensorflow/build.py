@@ -315,7 +315,7 @@ def _blocktime(value: str, low: Observation, high: Observation) -> Reach:
     if no is not None:
         return no
     a, b = low["openmp"]["blocktime_ms"], high["openmp"]["blocktime_ms"]
-    return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library says {a} and {b} ms")
+    return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library reports {a} and {b} ms")
 
 
 def _affinity(value: str, low: Observation, high: Observation) -> Reach:

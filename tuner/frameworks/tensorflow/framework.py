@@ -149,7 +149,7 @@ def why_no_gpu(facts: Mapping[str, Any]) -> BadInputError:
     if reason:
         return _none(
             f"CUDA does not start: {reason}",
-            f"this build is for CUDA {facts['cuda']}: compare with what nvidia-smi says of the driver",
+            f"this build is for CUDA {facts['cuda']}: compare with the driver that nvidia-smi shows",
         )
     return _none("it gives no reason", _SEE_LOG)
 

@@ -257,7 +257,7 @@ _ALL = (
     ),
     Knob(
         name="gpu_thread_count",
-        meaning="launch threads of the GPU, where it has some of its own",
+        meaning="launch threads of the GPU, if it has some of its own",
         values=Numbers(limit=64),
         carrier=Variable("TF_GPU_THREAD_COUNT"),
         in_every_setting=False,

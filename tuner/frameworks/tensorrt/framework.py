@@ -37,7 +37,7 @@ _ALL = (
     ),
     Knob(
         name="max_aux_streams",
-        meaning="CUDA streams beside the main one, for layers that may run at the same time; auto: as TensorRT likes",
+        meaning="CUDA streams next to the main one, for layers that may run at the same time; auto: as TensorRT likes",
         values=Words(words=("auto", "0", "1", "3")),
         carrier=Option("max_aux_streams", without="auto"),
         in_every_setting=False,
@@ -116,7 +116,7 @@ class TensorRt(ConvertedFramework):
         facts, _ = probing.run_probe(python, env, _SUBJECT, {}, function="devices")
         if not facts["works"]:
             reason = (facts["log"] or ["it gives no reason"])[-1]
-            raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with what nvidia-smi says of the driver")
+            raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with the driver that nvidia-smi shows")
         return ("TensorRT's builder",)
 
     def session_code(self, deployment: Deployment) -> list[str]:

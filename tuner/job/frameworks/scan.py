@@ -127,7 +127,7 @@ def _measure_group(
         if len(group) > 1:
             retry[:] = [[each] for each in unfinished] + [each for each in retry if each[0] not in unfinished]
             return True
-        _fail(comparison, unfinished[0], batch_size, status, f"the reference failed beside it: {message}")
+        _fail(comparison, unfinished[0], batch_size, status, f"the reference failed next to it: {message}")
         retry.extend([] if comparison.measurement(reference, batch_size) is not None or retry else [[]])
         return True
     # Without a reference nothing is compared: the curves end at this batch size.

@@ -16,7 +16,7 @@ def fork_refusal() -> Optional[str]:
 
         current = context._context
     except (ImportError, AttributeError) as error:
-        return "cannot tell whether this TensorFlow has created its context (%s)" % error
+        return "cannot find out whether this TensorFlow has created its context (%s)" % error
     if current is not None and getattr(current, "_initialized", True):
         return "importing this TensorFlow already creates its context"
     if any("/libcuda.so" in path for path in effective.mapped()):

@@ -41,7 +41,7 @@ def convolve(inside: Callable[[], Any]) -> None:
 
 
 def ask_openmp() -> Optional[Dict[str, Any]]:
-    """Return what the OpenMP library says on this thread, None where there is none of Intel's or LLVM's."""
+    """Return what the OpenMP library reports on this thread, None where there is none of Intel's or LLVM's."""
     for path in effective.openmp_libraries():
         library = ctypes.CDLL(path)
         if hasattr(library, "kmp_get_blocktime"):

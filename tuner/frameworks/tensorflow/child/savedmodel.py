@@ -55,7 +55,7 @@ def load(path: str, tags: "list[str]") -> Any:
     except Exception as error:
         raise WorkloadError(
             "TensorFlow %s cannot load it: %s" % (tf.__version__, shortened(str(error))),
-            "see what is in it: saved_model_cli show --all --dir FOLDER; if files are missing, copy it again",
+            "look into it: saved_model_cli show --all --dir FOLDER; if files are missing, copy it again",
         ) from error
 
 

@@ -14,11 +14,11 @@ from . import facts, importing, kerasfile, libraries, savedmodel
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
 IN_BUILD = "build() calls %s, which acts in no trial, as these load the exported model; move it to the top of the file"
 OWN_STEP = (
-    "the model has a train_step() of its own, which is not what is trained: that is LOSS; to train by it, write "
+    "the model has a train_step() of its own, and tftune trains by LOSS; to train by train_step(), write "
     "def training(model): return lambda x, y: model.train_step((x, y))"
 )
 NO_INPUTS = (
-    "the file does not say what its model takes, as of a class of its own or a Sequential without an Input",
+    "the file does not show what its model takes, as of a class of its own or a Sequential without an Input",
     "give what model.export('FOLDER') writes, or a Python file whose build() loads it and that has inputs()",
 )
 NOTES: list[list[str]] = []
