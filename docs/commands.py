@@ -42,8 +42,8 @@ TAIL = """## For all commands
 | code | what happened |
 | --- | --- |
 | 0 | Fine. Also if two settings are equal, if `compare` finds the second slower, or if a check or a search stays undecided. |
-| 1 | A finding. `check` shows that a recommendation no longer helps, or with `--fail-on-undecided` that this is undecided. `recommend --verify` shows that it is slower. No setting or no rate keeps to a limit. A search of `suite` failed. |
-| 2 | Bad input. One line shows the value, the expectation and what to do. |
+| 1 | A finding. `check` shows that a recommendation no longer helps, or with `--fail-on-undecided` that this is undecided. `recommend --verify` shows that it is slower. No setting or no rate keeps to a limit. A search of `suite` failed, or its nodes did not come back. |
+| 2 | Bad input, or for `check` another machine type, build or model. One line shows the value, the expectation and what to do. |
 | 3 | tftune or the machine failed. The default does not run, another tftune measures here, a database is away, or a disk is full. A fault of tftune shows a traceback. |
 | 130 | Interrupted with Ctrl-C or SIGTERM. |
 

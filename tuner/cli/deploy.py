@@ -119,7 +119,7 @@ def run(
 ) -> None:
     """Run your program with the setting that a study recommends.
 
-    It gets the variables, its CPUs, and runs in as many copies as the study recommends.
+    It gets the variables and its CPUs. With --instances it runs in as many copies as the study recommends.
     Variables that the study inherited from its environment are set as well, unless yours has a value of its own.
 
     A single copy replaces this process. Lines of several copies carry their numbers, and signals reach all of them. If

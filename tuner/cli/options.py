@@ -261,7 +261,7 @@ _SHARED: Mapping[str, Any] = {
     ),
     "objective": setting(
         "--objective NAME",
-        "throughput (default), latency, energy or capacity (requests within --max-p99).",
+        "throughput, latency, energy or capacity (requests within --max-p99).",
     ),
     "numerics": setting(
         "--numerics keep|may-change",
