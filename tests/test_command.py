@@ -667,7 +667,7 @@ def test_a_command_that_sets_a_knobs_variable_itself_is_told(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench.txt").write_text(text)
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "cat", "bench.txt")[2]
-    told = "bench.txt, line {}: the command itself sets OMP_NUM_THREADS, so that openmp_threads may have no effect\n"
+    told = "bench.txt, line {}: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect\n"
     assert error == ("" if line is None else told.format(line))
 
 
@@ -687,7 +687,7 @@ def test_patterns_of_other_programs_are_told_how_to_be_written(pattern: str, mes
 
 def test_a_word_that_sets_a_knobs_variable_is_told(call: Call) -> None:
     inspect = ("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "env")
-    told = "its words: the command itself sets OMP_NUM_THREADS, so that openmp_threads may have no effect\n"
+    told = "its words: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect\n"
     assert call(*inspect, "OMP_NUM_THREADS=4", "true")[2] == told
     assert call(*inspect, "OMP_NUM_THREADS={openmp_threads}", "true")[2] == ""
     other = (
@@ -702,7 +702,7 @@ def test_a_call_that_sets_threads_and_another_interpreter_are_told(tmp_path: Pat
     script.write_text("config = tf.compat.v1.ConfigProto(\n    intra_op_parallelism_threads=4)\n")
     inspect = ("inspect", "--metric-regex", r"(\d+)", "--")
     told = call(*inspect, "sh", "-c", f"python {script}")[2]
-    assert f"{script}, line 2: the command itself sets intra_op_parallelism_threads, so that intra_op may have" in told
+    assert f"{script}, line 2: the command itself sets intra_op_parallelism_threads, and intra_op may have" in told
     assert f"the knobs belong to TensorFlow in {sys.executable}: if the command runs another interpreter" in told
     assert "the knobs are those of" not in call(*inspect, sys.executable, str(script))[2]
 

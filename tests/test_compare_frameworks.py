@@ -64,13 +64,13 @@ BATCH = 8
     [("1..8", [1, 2, 4, 8]), ("1..10", [1, 2, 4, 8, 10]), ("8,1,8", [1, 8]), ("3..3", [3]), ("5", [5])],
 )
 def test_batch_sizes_double_or_are_named(text: str, sizes: list[int]) -> None:
-    assert parse_sizes(text) == sizes
+    assert parse_sizes(text, "--scan") == sizes
 
 
 @pytest.mark.parametrize("text", ["", "0..4", "8..1", "a..b", "1..", "1,,2", "1..99999999", "1.5"])
 def test_other_batch_sizes_are_one_line(text: str) -> None:
     with pytest.raises(BadInputError, match="--scan is"):
-        parse_sizes(text)
+        parse_sizes(text, "--scan")
 
 
 def test_variants_are_frameworks_executions_and_precisions() -> None:

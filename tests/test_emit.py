@@ -315,7 +315,7 @@ def test_what_was_measured_of_batches_is_in_the_batching_file(batching: Batching
     file, _ = served(Deployment(env=PLAIN), batching=batching)
     assert tuple(file.values()) == read
     text = emit(Deployment(), Format.TFSERVING_K8S, title=TITLE, ways=WAYS, batching=batching)
-    assert ("docs/serve_rest.py says whether a wait is better" in text) == (batching.timeout_us is None)
+    assert ("docs/serve_rest.py shows whether a wait is better" in text) == (batching.timeout_us is None)
 
 
 def test_tensorflow_serving_in_kubernetes_takes_what_else_there_is() -> None:
@@ -574,4 +574,4 @@ def test_what_is_set_goes_before_what_was_inherited() -> None:
 @pytest.mark.parametrize("command", ["emit", "recommend"])
 def test_the_help_names_all_formats(call: Call, command: str) -> None:
     _, out, _ = call(command, "--help")
-    assert f"--format {'|'.join(Format)}" in " ".join(out.split())
+    assert f"--format {'|'.join(name for name in Format if name != Format.JSON)}" in " ".join(out.split())

@@ -630,7 +630,7 @@ def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
     env = card(counts_energy=0)
     for option in (["--objective", "energy"], ["--max-power", "300"]):
         ended = tftune(*words, "gpu", *option, cwd=tmp_path, env=env)
-        assert (ended.returncode, "tells no energy" in ended.stderr) == (2, True)
+        assert (ended.returncode, "reports no energy" in ended.stderr) == (2, True)
     ended = tftune(*words, "gpu:0:0", "--objective", "energy", cwd=tmp_path, env=card(slices=1))
     assert (ended.returncode, "which other MIG slices share" in " ".join(ended.stderr.split())) == (2, True)
 

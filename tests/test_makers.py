@@ -78,7 +78,7 @@ def test_inspect_shows_its_gpus_in_its_words(amd: Env, tmp_path: Path) -> None:
     ("state", "variables", "place", "found"),
     [
         ({"driver": 0}, {}, "", "cannot use --device amd: AMD's driver does not answer: no amdgpu module; load amdgpu"),
-        ({"cards": 0}, {}, "", "AMD's driver sees no GPU here; see what amd-smi says"),
+        ({"cards": 0}, {}, "", "AMD's driver sees no GPU here; see the output of amd-smi"),
         ({}, {}, "2", "there is no amd:2; there are: amd:0 (AMD Instinct Fake 300), amd:1"),
         ({}, {}, "first", "amd:first names no GPU; expected amd, amd:1, amd:0:2 (a slice)"),
         ({}, {"HIP_VISIBLE_DEVICES": "-1"}, "", "HIP_VISIBLE_DEVICES=-1 hides all GPUs"),

@@ -51,7 +51,7 @@ MILLISECONDS = Quantity(
 )
 WATTS = Quantity(what="a power", units={"W": 1.0, "kW": 1000.0, "watts": 1.0, "watt": 1.0}, example="50W")
 PER_SECOND = Quantity(
-    what="requests a second",
+    what="requests per second",
     units={
         **dict.fromkeys(("/s", "/sec", "/second", "per second", "per sec", "rps", "qps", "tps", "Hz"), 1.0),
         **dict.fromkeys(("req/s", "req/sec", "requests/s", "requests/sec", "requests/second"), 1.0),
