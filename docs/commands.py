@@ -53,7 +53,7 @@ Beyond that, tftune drops baselines and reports the smallest sensible budget fir
 A second measurement on a machine is refused, or waits with `--wait`.
 
 **Units.** Options take units: `--max-p99 50ms` or `0.05s`, `--max-power 250W`, `--rate 10/s` or `600/min`, `--margin 3%`, `--max-memory 2GiB`,
-`--time-budget 1h30m`, `--cpu-quota 1.5` or `150%`. A plain number is in ms, W, requests per second, percent, bytes, seconds or CPUs.
+`--time-budget 1h30m`, `--cpu-quota 1.5` or `150%`. A plain number is in ms, W, requests per second, percent, seconds or CPUs. Memory always has a unit.
 
 **Studies** are Optuna studies in `results/tftune.db` or in another database (`--storage FILE|URL`). [Results](contributing/results.md) describes them.
 Models and probe results are cached in `~/.cache/tftune` (`TFTUNE_CACHE`).

@@ -16,7 +16,7 @@ suite() { # 1: some failed, and are said; an OpenMP build has more to look at
 
 suite --space threads --cpus 2 --cpu-quota 1
 suite --space threads --cpus 1
-suite --space threads --cpus 2 --modes training
+suite --space threads --cpus 2 --mode training
 suite --space batch --cpus 2
 "$python" -m tuner suite --plan 15m --storage "$storage" || [ $? -eq 1 ]
 "$python" -m tests.benchmarks.survey "${1:-results/reference.db}"

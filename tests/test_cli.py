@@ -39,7 +39,8 @@ def options_of(command: str) -> dict[str, str]:
     found: Any = get_command(app)
     for word in command.split():
         found = found.commands.get(word, found)
-    return {name: each.metavar or "" for each in found.params for name in each.opts if name.startswith("--")}
+    names = ((each, name) for each in found.params for name in [*each.opts, *each.secondary_opts])
+    return {name: each.metavar or "" for each, name in names if name.startswith("--")}
 
 
 def test_every_command_is_known_here() -> None:
@@ -93,7 +94,7 @@ def test_an_option_takes_the_same_in_all_commands() -> None:
 def test_options_are_known_by_their_old_names(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     now = options_of(command)
     for old, new in NEW_NAMES[command].items():
-        assert new in now or new == "--one-process"  # the other name of --instances
+        assert new in now
         assert old not in now
         words = [*old.split(), "x", "--", *old.split()]
         assert renamed(words, NEW_NAMES[command]) == [new, "x", "--", *old.split()]

@@ -46,7 +46,7 @@ from tuner.job.request import SuiteRequest
 from tuner.job.sessions import answers_to_check
 from tuner.measure.budget import Budget
 from tuner.paths import COMMAND, code_version
-from tuner.report.fleet import FleetShown
+from tuner.report.fleet import FleetLines, FleetShown
 from tuner.report.layout import Shell, table
 from tuner.result.document import describe_study
 from tuner.result.study import StudyResult, nodes_of
@@ -235,8 +235,12 @@ class Made:
         self.template, self.url = template, f"sqlite:///{folder}/s.db"
         self.log = Log()
 
-    def fleet(self, engine: MadeEngine, names: list[str], n_nodes: int = 1, *, stale: bool = False) -> Fleet:
-        request = SuiteRequest(workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale)
+    def fleet(
+        self, engine: MadeEngine, names: list[str], n_nodes: int = 1, *, stale: bool = False, types: str | None = None
+    ) -> Fleet:
+        request = SuiteRequest(
+            workloads="lenet5", storage=self.url, nodes_per_type=n_nodes, stale=stale, types=types
+        )  # fmt: skip
         made = {(name, "inference"): name for name in names}  # no file has them
         waits_s = {"first_node_s": 0.0, "join_s": 0.0, "no_node_s": 20.0, "look_s": 0.0}
         listens = {"events": self.log, "outcome": lambda study: study.study}
@@ -302,6 +306,24 @@ def test_a_suite_runs_on_all_nodes_and_its_studies_come_home(made: Made) -> None
     again.run()
     assert {case.state for case in again.cases()} == {"known"}
     assert made.stored() == ids()
+
+
+@pytest.mark.parametrize("types", ["TWO", "two,genoa", "made two"])
+def test_only_machines_of_the_types_that_are_named_measure(made: Made, types: str) -> None:
+    engine = MadeEngine(made.template, two_types(made.template))
+    fleet = made.fleet(engine, NAMES, types=types)
+    fleet.run()
+    assert made.stored() == ids_of(NAMES)
+    assert "refused a: --types leaves out its machine, made one" in made.log.lines
+    absent = [line for line in made.log.lines if line.startswith("no node of the type 'genoa' has joined")]
+    assert bool(absent) == fleet.is_short == ("genoa" in types)
+
+
+def test_types_that_no_machine_is_of_are_one_line(made: Made) -> None:
+    with pytest.raises(TunerError, match="all nodes were refused"):
+        made.fleet(MadeEngine(made.template, two_types(made.template)), NAMES, types="tw,ma").run()
+    with pytest.raises(BadInputError, match="--types is empty; expected words of machines"):
+        made.fleet(MadeEngine(made.template, {}), NAMES, types=" ,")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -613,6 +635,22 @@ def test_names_from_other_machines_cannot_move_the_cursor(capsys: pytest.Capture
     assert "×2 µs\N{NO-BREAK SPACE}x" in said
 
 
+def test_events_are_json_of_a_line_each(made: Made) -> None:
+    engine = MadeEngine(made.template, two_types(made.template), turns=2, chaos=random.Random(1))
+    out = io.StringIO()
+    fleet = made.fleet(engine, NAMES, types="one")
+    fleet.events = FleetLines(out)
+    fleet.run()
+    fleet.events.notice("node\x1b[2J\nnext")
+    assert "\x1b" not in out.getvalue()
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {each["event"] for each in events} == {"joined", "refused", "started", "ended", "lost", "notice"}
+    ended = [each for each in events if each["event"] == "ended"]
+    assert {each["workload"] for each in ended} == {*NAMES}
+    assert ended[-1]["unfinished"] == 0
+    assert all(each.keys() >= {"time", "node", "mode", "shape", "again", "outcome"} for each in ended)
+
+
 # ---- who may connect ------------------------------------------------------------------------------------------------
 
 
@@ -818,7 +856,7 @@ def test_a_suite_on_two_types_of_nodes_survives_the_loss_of_one(cluster: Cluster
     started = {name: cluster.node(name, mask) for name, mask in masks.items()}
     suite = cluster.suite("lenet5")
     log = cluster.folder / "suite.log"
-    assert wait_until(lambda: "starts" in log.read_text(), 300), log.read_text()
+    assert wait_until(lambda: '"event": "started"' in log.read_text(), 300), log.read_text()
     time.sleep(3)
     # Both are on one host, so that one measures: the one with processes below.
     name, below = max(
@@ -831,7 +869,8 @@ def test_a_suite_on_two_types_of_nodes_survives_the_loss_of_one(cluster: Cluster
     cluster.node("c", masks[name])
     out, _ = suite.communicate(timeout=600)
     assert suite.returncode == 0, log.read_text()
-    assert "is lost; lenet5" in log.read_text()
+    lost = [json.loads(line) for line in log.read_text().splitlines() if '"event": "lost"' in line]
+    assert [each["workload"] for each in lost if "workload" in each] == ["lenet5"]
     document = json.loads(out)
     assert [row["state"] for row in document["cases"]] == ["made"] * 2
     assert {row["cpus"] for row in document["cases"]} == {str(cpus[0]), f"{cpus[0]}-{cpus[-1]}"}

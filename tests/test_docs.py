@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,16 +15,21 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import typer
 import yaml
+from typer.main import get_command
 
 from docs import commands as commands_page
 from docs import gains, outputs
 from tests.conftest import Call
+from tuner.cli import app
+from tuner.errors import BadInputError
 from tuner.paths import COMMAND
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+SERVERS, CLUSTER = ROOT / "docs" / "servers.md", ROOT / "docs" / "cluster.md"
 FIGURE = re.compile(r"(\d+\.\d+)(?:×)? \[(\d+\.\d+), (\d+\.\d+)\]")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -111,11 +117,44 @@ def test_pages_quote_figures_that_are_stored_or_shown() -> None:
         assert not set(FIGURE.findall(outputs.BLOCK.sub("", page.read_text()))) - known, page
 
 
+def typed(page: Path) -> list[str]:
+    """Return the commands of tftune in the code of a page, each without its comment and what a shell does with it."""
+    text = re.sub(r"\\\n\s*", "", page.read_text())
+    blocks = re.findall(r"^```(\S*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for language, block in blocks if language in ("sh", "bash", "") for line in block.splitlines()]
+    lines += re.findall(r"^    (\S.*)$", FENCE.sub("", text), re.MULTILINE)
+    found = [re.search(r"^(?:[^#]*[ /\"(])?tftune ((?:[a-z]+)(?: .*)?)$", line) for line in lines]
+    cut = r"\s+#.*|\s[|>;&].*|\)\".*"
+    return [re.sub(cut, "", match[1]) for match in found if match and "$" not in match[1].split(" -- ")[0]]
+
+
+COMMAND_PAGES = [page for page in PAGES if typed(page) and page.name not in ("CHANGELOG.md", "options.md")]
+
+
+@pytest.mark.parametrize("page", COMMAND_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_the_pages_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a command with options that it has, and values that these take. What measures is not run here."""
+    monkeypatch.chdir(tmp_path)
+    team = re.search(r"^```toml\n(# Options of `tftune suite`.*?)^```", CLUSTER.read_text(), re.MULTILINE | re.DOTALL)
+    assert team is not None
+    Path("team.toml").write_text(team[1])
+    for line in typed(page):
+        own, is_followed, _ = line.partition(" -- ")
+        name, *words = shlex.split(own) + (["--", "program"] if is_followed else [])
+        command: Any = get_command(app).commands.get(name)  # type: ignore[attr-defined]  # a group
+        assert command is not None, line
+        if name in ("workloads", "env") and words and not words[0].startswith("-"):
+            command = command.commands[words.pop(0)]
+        try:
+            command.make_context(name, words, resilient_parsing=False)
+        except (typer.Exit, typer.TyperException, BadInputError) as error:
+            raise AssertionError(f"{line}: {error}") from error
+
+
 def test_the_readme_is_short_enough_to_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
-SERVERS, CLUSTER = ROOT / "docs" / "servers.md", ROOT / "docs" / "cluster.md"
 OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 

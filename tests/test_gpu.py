@@ -686,7 +686,7 @@ def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     assert "| batch_size=64" in reported
     cpu = tftune(*words, "--time-budget", "1s", "--trials", "1", cwd=tmp_path, env=env)
     assert json.loads(cpu.stdout)["study"] != document["study"]
-    emitted = tftune("emit", document["study"], "--format", "json", cwd=tmp_path, env=env)
+    emitted = tftune("emit", document["study"], "--json", cwd=tmp_path, env=env)
     assert json.loads(emitted.stdout)["gpu"] == "0"
     checked = tftune("check", document["study"], "--time-budget", "3s", "--json", cwd=tmp_path, env=env)
     assert checked.returncode in (0, 1), checked.stderr
@@ -726,7 +726,7 @@ def test_a_driver_that_goes_in_the_middle_fails_trials_and_keeps_the_others(card
         search.kill()
     assert search.returncode == 3
     said = " ".join(rest.split())
-    assert "gpu cannot be read any more: GPU is lost; what was measured before is kept" in said or "CUDA_ERROR" in said
+    assert "gpu cannot be read any more: GPU is lost; all earlier measurements are kept" in said or "CUDA_ERROR" in said
     env = card()
     shown = tftune("show", "last", "--json", cwd=tmp_path, env=env)
     assert [trial["status"] for trial in json.loads(shown.stdout)["history"]].count("ok") >= 2

@@ -206,7 +206,7 @@ def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     assert "ort-default" in document["verdicts"]
     assert {trial["status"] for trial in document["history"]} == {"ok"}
     assert {trial["setting"]["execution_mode"] for trial in document["history"]} == {"sequential", "parallel"}
-    snippet = tftune("emit", "last", "--format", "json", cwd=tmp_path)
+    snippet = tftune("emit", "last", "--json", cwd=tmp_path)
     assert json.loads(snippet.stdout).keys() >= {"env", "arguments", "cpus"}
 
 

@@ -273,7 +273,7 @@ def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
 
 
 def test_what_its_profiler_does_not_tell_of_is_no_overhead(tmp_path: Path) -> None:
-    """TensorFlow 2.14 tells of no operator of a program that XLA compiled: that is not 100 % overhead."""
+    """TensorFlow 2.14 shows no operators of a program that XLA compiled: that is not 100 % overhead."""
     words = [
         "overhead",
         "mlp",
@@ -288,4 +288,4 @@ def test_what_its_profiler_does_not_tell_of_is_no_overhead(tmp_path: Path) -> No
     ]
     ended = tftune(*words, cwd=tmp_path)
     assert ended.returncode == 2
-    assert "tells of no operator of a program that XLA compiled; look at --execution graph,eager" in ended.stderr
+    assert "shows no operators of a program that XLA compiled; look at --execution graph,eager" in ended.stderr

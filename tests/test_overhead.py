@@ -323,7 +323,7 @@ class Told:
         ({"batches": "8..1"}, "--batch-size is '8..1'"),
         ({"executions": ["fast"]}, "unknown execution 'fast'"),
         ({"time_budget": "soon"}, "--time-budget is 'soon'"),
-        ({"workload": WorkloadSpec(words=("true",), metric_regex="([0-9]+)")}, "a command has no inside"),
+        ({"workload": WorkloadSpec(words=("true",), metric_regex="([0-9]+)")}, "commands cannot be traced"),
         ({"workload": replace(WorkloadSpec.of_name("lenet5"), rate=5.0)}, "steps are looked into without requests"),
         ({"workload": WorkloadSpec.of_name("lenet5+mlp")}, "an ensemble has several models"),
         ({"workload": WorkloadSpec.of_name("lenet5", framework="onnxruntime")}, "shows none of its operators"),

@@ -246,7 +246,7 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
         (["lenet5", "--execution", "eager"], "--predict: "),
         (["lenet5+mlp"], "--predict: an ensemble has several models"),
         (["lenet5", "--framework", "onnxruntime"], "--predict: ONNX Runtime shows none of its operators"),
-        (["--metric-regex", "x=([0-9]+)", "--", "echo", "x=1"], "--predict: a command has no inside"),
+        (["--metric-regex", "x=([0-9]+)", "--", "echo", "x=1"], "--predict: commands cannot be traced"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_before_anything_runs(

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 import tuner
-from tests.command_line import ROOT, tftune_here
+from tests.command_line import ROOT, tftune, tftune_here
 from tests.conftest import DATA, QUIET, Call
 from tests.frameworks import MADE_MACHINE, WAYS, read_space, resolve
 from tests.planted import NOTHING, ONE_THREAD, Truth, groups_of, make, studies, studies_in, write
@@ -579,7 +579,7 @@ def test_studies_whose_space_has_the_number_of_processes_need_one_among_them(tmp
         ({"workloads": ","}, "--workloads is empty"),
         ({"machines": ""}, "--machines is empty"),
         ({"workloads": "made1,resnet"}, "unknown workload 'resnet'"),
-        ({"machine": "made9"}, "unknown machine 'made9'"),
+        ({"machines": "made9"}, "unknown machine 'made9'"),
         ({"storage": "sqlite:///missing.db"}, "no studies in"),
     ],
 )
@@ -589,7 +589,7 @@ def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], message
 
 
 def test_filters_choose_studies(url: str) -> None:
-    filtered = rulebook.make(url, Selection(machine="made16", workloads="made1,made2"))
+    filtered = rulebook.make(url, Selection(machines="made16", workloads="made1,made2"))
     assert filtered.groups["threads"].coverage.n_studies == 2
     assert list(filtered.groups["threads"].coverage.shapes) == ["made16"]
 
@@ -931,6 +931,13 @@ def test_a_kept_default_is_emitted_as_one(format_: str, call_on: Call, call: Cal
     out = call("recommend", "resnet50", *RULES, "--format", format_)[1]
     title = out.splitlines()[0].removeprefix("# ")
     assert out == emit(Deployment(), Format(format_), title=title, ways=WAYS, model="resnet50")
+
+
+def test_a_program_runs_with_a_recommendation(call_on: Call, call: Call, tmp_path: Path) -> None:
+    call_on()
+    (tmp_path / "setting.json").write_text(call("recommend", "resnet50", *RULES, "--any-batch-size", "--json")[1])
+    ended = tftune("run", "setting.json", "--", "echo", "{batch_size}", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "32\n"), ended.stderr
 
 
 def test_a_kept_default_needs_no_proof(call_on: Call, call: Call) -> None:

@@ -61,6 +61,16 @@ def test_a_single_copy_is_this_process(tmp_path: Path) -> None:
     assert error == "tftune: Set the batch size in your own code: 8\n"
 
 
+def test_the_batch_size_may_be_a_word_of_the_program(tmp_path: Path) -> None:
+    file = setting(tmp_path, arguments={"batch_size": 8})
+    ended = run(file, "--", sys.executable, "-c", TELL, "--batch-size={batch_size}", "{instance}-{batch_size}")
+    assert json.loads(ended.stdout)["words"] == ["--batch-size=8", "0-8"]
+    assert ended.stderr == ""  # nothing is left to do
+    ended = run(setting(tmp_path), "--", sys.executable, "-c", TELL, "{batch_size}")
+    assert ended.returncode == 2
+    assert "{batch_size} has no value, as the answer changes no batch size; write the number instead" in ended.stderr
+
+
 def test_several_copies_have_numbers_and_cores_of_their_own(tmp_path: Path) -> None:
     sets = [str(CPUS[0]), str(CPUS[-1])]
     file = setting(tmp_path, env={"A": "1"}, processes=2, cpu_sets=sets)

@@ -322,7 +322,7 @@ def test_its_document_is_what_the_schema_says(study: StudyResult) -> None:
 def test_emit_takes_it(call: Call, searched: tuple[Record, Log, Path], study: StudyResult) -> None:
     record, _, folder = searched
     storage = ("--storage", f"sqlite:///{folder}/t.db")
-    code, out, _ = call("emit", record.name, "--same-latency", "--format", "json", *storage)
+    code, out, _ = call("emit", record.name, "--same-latency", "--json", *storage)
     assert code == 0
     assert msgspec.json.decode(out)["arguments"] == study.same_latency.recommended.arguments
     error = call("emit", record.name, "--instances", *storage)[2]

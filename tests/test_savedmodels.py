@@ -279,7 +279,7 @@ def test_a_choice_of_graphs_is_the_users(told: dict[str, Any]) -> None:
 
 
 def test_a_keras_model_of_its_own_class_has_a_way_out(told: dict[str, Any]) -> None:
-    assert "does not say what its model takes" in told["own"][0]
+    assert "does not show what its model takes" in told["own"][0]
     assert "model.export('FOLDER')" in told["own"][1]
 
 

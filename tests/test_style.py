@@ -15,7 +15,7 @@ from tests.command_line import ROOT
 from tuner.cli import app, command_names
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOLDERS = sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir())
+FOLDERS = [ROOT / "tuner", *sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir())]
 LONGEST = 28
 """Words of a sentence: 25 to write by, and a few for names."""
 BANNED = {
@@ -35,7 +35,7 @@ BANNED = {
 """What is not written, by what is written instead."""
 
 
-OF_MESSAGES = [pattern for pattern in BANNED if re.search(r"says|so that|beside|mended|requests", pattern)]
+OF_MESSAGES = [pattern for pattern in BANNED if re.search(r"says|so that|eside|mended|requests", pattern)]
 """What no message has either. It may have a semicolon, before what to do."""
 
 
@@ -102,7 +102,7 @@ def test_help_is_plain_english(command: str) -> None:
 def test_messages_are_plain_english(folder: Path) -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]!r}: {text}"
-        for path in sorted(folder.rglob("*.py"))
+        for path in sorted(folder.glob("*.py") if folder.name == "tuner" else folder.rglob("*.py"))
         for text in messages(path)
         for pattern in OF_MESSAGES
         if len(text.split()) > 3 and (match := re.search(pattern, text))

@@ -38,7 +38,7 @@ from tuner.job import planned as planned_job
 from tuner.job.job import Job
 from tuner.job.parsed import parse_request
 from tuner.job.request import SuiteRequest
-from tuner.job.suite import FinishedCase
+from tuner.job.suite import FinishedCase, is_of_one_process
 from tuner.machine import confine
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
@@ -800,7 +800,7 @@ def test_a_plan_measures_goes_on_and_exports_what_it_got(tmp_path: Path) -> None
 
 def _n_trials(folder: Path) -> dict[str, int]:
     """Return the number of trials by study, each of another setting."""
-    rows = json.loads(tftune("export", "--format", "json", cwd=folder).stdout)
+    rows = json.loads(tftune("export", "--json", cwd=folder).stdout)
     settings = {
         (row["study"], *(row.get(k) for k in ("instances", "inter_op", "intra_op", "batch_size", "onednn")))
         for row in rows
@@ -844,3 +844,9 @@ def test_the_topology_of_this_host_has_so_many_cpus() -> None:
     mask = frozenset(os.sched_getaffinity(0))
     assert choose_cpus(read_topology(), mask, len(mask)) == mask
     assert read_limits() is not None
+
+
+def test_a_search_of_one_process_is_known_by_its_command() -> None:
+    assert [
+        is_of_one_process(f"tftune search resnet50{option}") for option in (" --one-process", " --no-instances", "")
+    ] == [True, True, False]

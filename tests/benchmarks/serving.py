@@ -131,7 +131,7 @@ def run() -> Iterator[Figure]:
     """What `tftune run` adds to the start of a program that does nothing: by a study, and by a file."""
     with tempfile.TemporaryDirectory() as folder:
         study = _json("search", "lenet5", "--time-budget", "40s", folder=folder)["study"]
-        snippet = _run("emit", study, "--instances", "--format", "json", folder=folder)
+        snippet = _run("emit", study, "--instances", "--json", folder=folder)
         Path(folder, "setting.json").write_text(snippet)
         for what, words in {"a study": [study, "--instances"], "a file": ["setting.json"]}.items():
             times = []

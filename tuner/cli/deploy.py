@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,8 @@ class RunCommand(Command):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Take the words after the `--` for the program, whatever stands before it."""
         before = args[: args.index("--")] if "--" in args else None
-        if before is not None and self.make_parser(ctx).parse_args(list(before))[0]["study"] is None:
+        is_page = before is not None and {"-h", "--help", "--help-all"} & {*before}
+        if before is not None and not is_page and self.make_parser(ctx).parse_args(list(before))[0]["study"] is None:
             args = [*before, "last", *args[len(before) :]]
         return super().parse_args(ctx, args)
 
@@ -75,9 +77,12 @@ def emit(
     from tuner.report.emit import Format
     from tuner.result.document import several_come_first
 
-    format_ = Format.JSON if json_ else _FORMATS.get(format_.lower(), format_.lower())
+    format_ = _FORMATS.get(format_.lower(), format_.lower())
     if format_ not in list(Format):
-        raise unknown_name("format", format_, list(Format))
+        raise unknown_name("format", format_, [each for each in Format if each != Format.JSON])
+    if json_ and format_ not in (Format.SH, Format.JSON):
+        raise BadInputError(f"--json with --format {format_}", "leave one of them out")
+    format_ = Format.JSON if json_ else format_
     loaded = load_study(study, storage)
     deployment = loaded.deployment(instances=instances, same_latency=same_latency)
     n = deployment.processes
@@ -107,7 +112,7 @@ def run(
         typer.Argument(
             metavar="COMMAND...",
             help="Your program. {instance} becomes the number of its copy, from 0, and {8500+instance} the sum "
-            "with it. {model} becomes the model of an ensemble.",
+            "with it. {batch_size} becomes the batch size, {model} the model of an ensemble.",
         ),
     ],
     instances: Annotated[
@@ -146,6 +151,8 @@ def run(
     if re.match(r"\w+=", command[0]):
         check_program(command)
     _point(better)
+    in_words = {name for name in own.arguments if any(program.place(name) in word for word in command)}
+    own = replace(own, arguments={name: value for name, value in own.arguments.items() if name not in in_words})
     for note in [*code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()

@@ -51,6 +51,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the words of the command line, options by their old names among them."""
+        if ctx.resilient_parsing:  # a shell completes words
+            return super().parse_args(ctx, args)
         words = renamed(args, NEW_NAMES.get(str(self.name), {}))
         if _ALL in _own(words):
             ctx.meta[_ALL] = True
@@ -96,7 +98,8 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the words of the command line; its page always shows all."""
-        return super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == [_ALL] else args)
+        is_own = bool(args) and args[0].startswith("-") and not ctx.resilient_parsing
+        return super().parse_args(ctx, ["--help" if word == _ALL else word for word in args] if is_own else args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write each command with the first sentence of its help."""

@@ -97,6 +97,8 @@ def rules(
 
     if format_ not in FORMATS:
         raise unknown_name("format", format_, FORMATS)
+    if json_ and format_ != "text":
+        raise BadInputError(f"--json with --format {format_}", "leave one of them out")
     output_format = "json" if json_ else format_
     if profiles and not simulated:
         raise BadInputError("--from is for simulations", "add --simulated, or leave it out")

@@ -257,9 +257,11 @@ def export(
 
     if what not in frame.KINDS:
         raise unknown_name("kind of row", what, frame.KINDS)
-    format_ = "json" if json_ else format_
     if format_ not in frame.FORMATS:
-        raise unknown_name("format", format_, frame.FORMATS)
+        raise unknown_name("format", format_, [each for each in frame.FORMATS if each != "json"])
+    if json_ and format_ == "parquet":
+        raise BadInputError("--json with --format parquet", "leave one of them out")
+    format_ = "json" if json_ else format_
     check_out(out)
     selection = Selection(since=since, machines=machines, workloads=workloads)
     describe, tabulated = frame.KINDS[what]

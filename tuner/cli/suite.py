@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,11 @@ def _defaults(context: typer.Context, file: SuiteFile | None) -> SuiteFile | Non
         "With --cluster: measure each result again on other nodes of its type, on N in total (default: 1).",
         min=1,
     ),
+    types=measuring(
+        "--types NAME[,NAME…]",
+        "With --cluster: measure only on machines whose description has one of these words, such as EPYC or '16 CPUs' "
+        "(default: all).",
+    ),
 )
 def suite(
     request: SuiteRequest,
@@ -140,6 +146,8 @@ def suite(
         return
     if request.nodes_per_type > 1:
         raise BadInputError(f"--nodes-per-type {request.nodes_per_type} without --cluster", "add --cluster URL")
+    if request.types is not None:
+        raise BadInputError(f"--types {request.types} without --cluster", "add --cluster URL")
     if tls is not None or insecure:
         raise BadInputError(f"{'--insecure' if tls is None else '--tls'} without --cluster", "add --cluster URL")
     planned = suites.plan(request)
@@ -167,7 +175,7 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
     from tuner.cluster.daskengine import engine
     from tuner.cluster.fleet import Fleet
     from tuner.measure.budget import DEFAULT_TIME_S, parse_duration
-    from tuner.report.fleet import FleetShown
+    from tuner.report.fleet import FleetLines, FleetShown
     from tuner.report.studylist import outcome
 
     budget_s = DEFAULT_TIME_S if request.time_budget is None else parse_duration(request.time_budget)
@@ -175,7 +183,7 @@ def _run_on(cluster: str, request: SuiteRequest, *, tls: Path | None, insecure: 
         budget_s = 0.0  # each study has another
     interrupted = False
     with (
-        FleetShown(console(stderr=True), budget_s) as shown,
+        FleetLines(sys.stderr) if json_ else FleetShown(console(stderr=True), budget_s) as shown,
         engine(cluster, tls=tls, insecure=insecure, tell=shown.notice) as nodes,
     ):
         fleet = Fleet(request=request, engine=nodes, events=shown, outcome=lambda study: outcome(study, ""))

@@ -7,6 +7,7 @@ that nodes have kept.
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -31,6 +32,7 @@ from tuner.frameworks import registry
 from tuner.identity import digest
 from tuner.job import planned
 from tuner.job.merge import Target, absolute, copy_study
+from tuner.job.parsed import words
 from tuner.job.request import SuiteRequest
 from tuner.job.sessions import answers_to_check
 from tuner.job.suite import check_stale, matching_studies, never_measured, stale_cases, workloads_of
@@ -148,6 +150,8 @@ class Fleet:
     _target: Target | None = None
     _scratch: Scratch = field(default_factory=Scratch)
     _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
+    _absent_types: list[str] = field(default_factory=list)
+    """The types that were asked for and that no node is of."""
 
     def __post_init__(self) -> None:
         """Understand the suite; raises BadInputError."""
@@ -163,6 +167,7 @@ class Fleet:
         if request.plan is not None:
             request = planned.completed(request, registry.find(request.framework), devices.find(devices.DEFAULT))
             stop_after_s = parse_duration(str(request.plan), option="--plan")
+        self._absent_types = types_of(request)
         check_storage(request.storage)
         self._suite = digest(absolute(request.storage))  # wherever the driver runs
         self._countdown = Countdown(total_s=stop_after_s)
@@ -221,6 +226,9 @@ class Fleet:
                 hint = "start tftune node on such a machine, then run the same command again"
                 self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
+        for name in self._absent_types:
+            self.is_short = True
+            self.events.notice(f"no node of the type '{name}' has joined; `tftune inspect` names a machine")
         self.is_short = self.is_short or (not self._is_over and self._placement.sessions.n_open() > 0)
         self._end()
 
@@ -330,6 +338,12 @@ class Fleet:
         if offer.failure:
             self.events.refused(offer.node, offer.failure)
             return
+        names = types_of(self.request)
+        own = [name for name in names if _is_of(offer.machine, name)]
+        if names and not own:
+            self.events.refused(offer.node, f"--types leaves out its machine, {offer.machine}")
+            return
+        self._absent_types = [name for name in self._absent_types if name not in own]
         cases = []
         for case in offer.cases:
             if self.fingerprints.get((case.word, case.key.mode)) == case.key.fingerprint:
@@ -530,3 +544,18 @@ class Fleet:
         merged = tuple(self._merged.pop(address, ()))
         named = structs.replace(question, folder=str(Path.cwd()), merged=merged, models=models)
         self.engine.ask(address, name, msgspec.json.encode(named), measures=isinstance(question, Unit))
+
+
+def types_of(request: SuiteRequest) -> list[str]:
+    """Return the types of machines that a suite is for, none for all; raises BadInputError."""
+    if request.types is None:
+        return []
+    names = words(request.types)
+    if not names:
+        raise BadInputError("--types is empty", "expected words of machines, such as EPYC,'16 CPUs', or leave it out")
+    return [] if names == ["all"] else names
+
+
+def _is_of(machine: str, name: str) -> bool:
+    """Return whether the words of a machine have a name in them, whole and in any case."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", machine, re.IGNORECASE) is not None

@@ -34,7 +34,7 @@ from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
 from tuner.space.deployment import Deployment
 
-_NUMBER, _NAME = "{instance}", "{model}"
+_NUMBER, _NAME, _BATCH = "{instance}", "{model}", "{batch_size}"
 _SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
 _AFTER_DIGITS = re.compile(rf"(?:(?<![\w.])|(?<=-\w))(\d+){re.escape(_NUMBER)}(?![\w.])")  # and no part of a name
 _DIGITS = 10  # the numbers of so many copies have one digit each
@@ -74,9 +74,10 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     """Return the copies of a program that a deployment asks for.
 
     Their numbers are put in the place of `{instance}`, sums with them in the place of such as `{8500+instance}`, and
-    the names of an ensemble's models in the place of `{model}`. A variable that the user's environment sets to another
-    value than the measurement had stays. Raises BadInputError where they are to use CPUs that this process may not, and
-    for a number of two digits after other digits.
+    the names of an ensemble's models in the place of `{model}`. What the program's own code has to be given, such as
+    `{batch_size}`, is put in its place too. A variable that the user's environment sets to another value than the
+    measurement had stays. Raises BadInputError if they are to use CPUs that this process may not, for a number of two
+    digits after other digits, and for a batch size that the deployment leaves as it is.
     """
     _check_numbers(words, deployment.processes)
     allowed = os.sched_getaffinity(0)
@@ -86,6 +87,11 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         cpus = None if text is None else parse_list(text)
         part = deployment.of(number)
         own = {_NUMBER: str(number)} | ({_NAME: part.name} if part.name else {})
+        own |= {place(name): str(value) for name, value in part.arguments.items()}
+        if _BATCH not in own and any(_BATCH in word for word in words):
+            raise BadInputError(
+                f"{_BATCH} has no value, as the answer changes no batch size", "write the number instead"
+            )
         if cpus is not None and cpus - allowed:
             raise BadInputError(
                 f"the setting uses CPUs {text}, and this process may use {format_list(frozenset(allowed))}",
@@ -100,6 +106,11 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
             )
         )
     return result
+
+
+def place(name: str) -> str:
+    """Return what stands for the value of an argument among the words of a program."""
+    return f"{{{name}}}"
 
 
 def placed(deployment: Deployment) -> tuple[Deployment, list[str]]:

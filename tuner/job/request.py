@@ -323,6 +323,8 @@ class SuiteRequest:
     """Whether several processes, and the answer at the default's latency, are searched for, too."""
     nodes_per_type: int = 1
     """On how many nodes of its type a result is measured: on the first it is searched for, on the others checked."""
+    types: str | None = None
+    """Words of the machines that may measure, of which one is enough; None for all machines of a cluster."""
 
     def planned_command(self, workload: str) -> str:
         """Return the command of a plan for one of its workloads, without what is as usual, and where it is kept."""

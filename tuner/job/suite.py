@@ -380,9 +380,13 @@ def matching_studies(request: SuiteRequest, keys: Sequence[CaseKey]) -> dict[int
 def _was_asked_for(stored: Attributes, request: SuiteRequest) -> bool:
     """Return whether a study was asked for as this suite does, and has its finals; planned studies have none."""
     is_ended = stored.finals is not None if request.plan is None else stored.planned
-    command = shlex.split(stored.get("command", str) or ALONE)
-    lacks_groups = request.instances and bool({ALONE, "--no-instances"} & {*command})  # its name until version 0.2
+    lacks_groups = request.instances and is_of_one_process(stored.get("command", str) or ALONE)
     return is_ended and is_usual(stored) and stored.seed == request.seed and not lacks_groups
+
+
+def is_of_one_process(command: str) -> bool:
+    """Return whether a search by this command tried one process alone."""
+    return bool({ALONE, "--no-instances"} & {*shlex.split(command)})  # the second is its name in earlier studies
 
 
 def is_usual(stored: Attributes) -> bool:

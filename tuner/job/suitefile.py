@@ -81,6 +81,7 @@ _OF_SUITE: Mapping[str, _Key] = {
     "space": _text("space", "threads"),
     "time-budget": _text("time_budget", "2m"),
     "stop-after": _text("stop_after", "8h"),
+    "instances": _Key("instances", bool, "true or false"),
     "seed": _Key("seed", Annotated[int, Meta(ge=0)], "a whole number of at least 0"),
     "trial-timeout": _text("trial_timeout", "2m"),
 }
@@ -147,6 +148,9 @@ def _workload(name: str, table: object, modes: str | None, place: _Place) -> Sui
 
 def _values(data: Mapping[str, object], keys: Mapping[str, _Key], where: str) -> dict[str, Any]:
     """Return the options of the table `where`, or of the file, by their fields; raises BadInputError."""
+    for old, new in _NEW_NAMES.items():
+        if old in data and new in data:
+            raise BadInputError(f"{where or 'it'} has {old} and {new}", f"leave {old} out: it is the old name of {new}")
     data = {_NEW_NAMES.get(name, name): value for name, value in data.items()}
     for name in data:
         if name not in keys:

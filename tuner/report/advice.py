@@ -58,7 +58,8 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
         rows.append(("Next", f"tftune search {command}"))
     else:
         rows.append(("Apply", f"tftune recommend {command}{own_options} --format sh"))
-        rows.append(("", f"formats: {', '.join(Format)}"))
+        formats = ", ".join(each for each in Format if each != Format.JSON)
+        rows.append(("", f"formats: {formats}, or --json"))
         if verified is None:
             rows.append(("Verify", f"tftune recommend {command}{own_options} --verify"))
         rows.append(("Search", f"tftune search {command}"))

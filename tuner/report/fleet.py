@@ -1,9 +1,12 @@
-"""The display of a suite on a cluster: a table of nodes while it runs, and a line for each finished case."""
+"""The display of a suite on a cluster: a table of nodes, and a line for each finished case; or an event per line."""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -116,6 +119,59 @@ class FleetShown:
             f"{plural(self._n_left, 'search', 'searches')} not finished" if self._rows else "waiting for nodes"
         )
         return shown
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLines:
+    """The events of a fleet as JSON objects, one per line, for programs."""
+
+    out: TextIO
+
+    def __enter__(self) -> FleetLines:
+        """Nothing is shown before the first event."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing stays open."""
+
+    def joined(self, offer: Offer) -> None:
+        """Write that a node has come."""
+        self._write("joined", offer.node, machine=offer.machine, searches=len(offer.cases))
+
+    def refused(self, node: str, reason: str) -> None:
+        """Write that a node cannot be used."""
+        self._write("refused", node, reason=reason)
+
+    def skipped(self, node: str, case: OfferedCase) -> None:
+        """Write that a node has another file of a workload."""
+        self._write("skipped", node, case)
+
+    def left(self, node: str, case: OfferedCase | None) -> None:
+        """Write that a node is lost."""
+        self._write("lost", node, case)
+
+    def started(self, node: str, case: OfferedCase, n_left: int) -> None:
+        """Write what a node runs."""
+        self._write("started", node, case, unfinished=n_left)
+
+    def ended(self, node: str, case: OfferedCase, outcome: str, n_left: int) -> None:
+        """Write what came of a case."""
+        self._write("ended", node, case, outcome=outcome, unfinished=n_left)
+
+    def notice(self, line: str) -> None:
+        """Write a line for people."""
+        self._write("notice", None, text=line)
+
+    def turn(self) -> None:
+        """Events come when they happen."""
+
+    def _write(self, event: str, node: str | None, case: OfferedCase | None = None, **facts: object) -> None:
+        document: dict[str, object] = {"event": event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        document |= {} if node is None else {"node": node}
+        if case is not None:
+            document |= {"workload": case.workload, "mode": case.key.mode, "shape": case.shape, "again": case.again}
+        self.out.write(json.dumps(document | facts) + "\n")
+        self.out.flush()
 
 
 def _title(case: OfferedCase) -> str:

@@ -453,7 +453,7 @@ def _baselines(result: PredictionResult) -> RenderableType:
         (name, _ratio(each), rate_text(each.items_per_s), f"{result.best.items_per_s / each.items_per_s:.2f}")
         for name, each in result.baselines.items()
     )
-    return table("guide", ">× default", f">{result.workload.item}s/s", ">best beside it ×", rows=rows)
+    return table("guide", ">× default", f">{result.workload.item}s/s", ">best over it ×", rows=rows)
 
 
 def _ratio(each: PredictedSetting) -> str:
