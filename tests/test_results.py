@@ -26,6 +26,8 @@ from tuner.result.schema import PUBLISHED, schema_of
 from tuner.result.study import StudyResult
 from tuner.space.space import Space
 from tuner.study.attributes import Attributes, EndReason
+from tuner.study.record import Record
+from tuner.study.storage import all_records, open_storage
 from tuner.study.subject import Subject
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +82,18 @@ def test_the_schema_refuses_another_document(path: str, value: object, searched:
         validator("show").validate(document)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(document, StudyResult)
+
+
+def test_a_study_is_read_as_optuna_reads_it(searched: Path) -> None:
+    storage = open_storage(f"sqlite:///{searched}", create=False)
+    assert storage is not None
+    [record] = all_records(storage)
+    ours, optunas = record.snapshot().study, Record(record.study).snapshot().study
+    assert ours.user_attrs == optunas.user_attrs
+    names = ("number", "state", "values", "params", "distributions", "user_attrs", "datetime_start")
+    of_ours, of_optunas = ([[getattr(t, n) for n in names] for t in each.get_trials()] for each in (ours, optunas))
+    assert len(of_ours) >= 8
+    assert of_ours == of_optunas
 
 
 @pytest.mark.parametrize("command", PUBLISHED)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import optuna
 from msgspec import structs
 
 from tuner.errors import BadInputError, DamagedStudyError
@@ -22,7 +21,7 @@ from tuner.machine.host import Machine
 from tuner.quantity import plural
 from tuner.study.attributes import MEASURED, Attributes
 from tuner.study.record import Record
-from tuner.study.storage import attributes_in, first_search, hosts_in, open_storage, storage_errors
+from tuner.study.storage import attributes_in, first_search, hosts_in, load_record, open_storage, storage_errors
 from tuner.workload.spec import WorkloadSpec
 
 
@@ -136,7 +135,7 @@ def read_matrix(url: str) -> Matrix:
     now = _Now.of(known, fingerprints)
     cells = {
         place: Cell(
-            record=Record(optuna.load_study(study_name=study.stored.study, storage=storage)),
+            record=load_record(storage, study.stored.study),
             stored=study.stored,
             build=build_line(study.stored),
             nodes=study.nodes,

@@ -28,6 +28,7 @@ from tuner.study.storage import (
     engine_of,
     generation_name,
     is_missing,
+    load_record,
     open_storage,
     records,
     sqlite_file,
@@ -133,13 +134,13 @@ class Target:
         return line, structs.replace(described, study=name)
 
     def _read(self, name: str) -> Record:
-        return Record(optuna.load_study(study_name=name, storage=self._storage))
+        return load_record(self._storage, name)
 
 
 def copy_study(storage: optuna.storages.BaseStorage, name: str, file: Path) -> None:
     """Copy one study into an SQLite file of its own."""
     with import_lock(absolute(f"{FILE_URL}{file}")):
-        Target(f"{FILE_URL}{file}").add(Record(optuna.load_study(study_name=name, storage=storage)), engine_of(storage))
+        Target(f"{FILE_URL}{file}").add(load_record(storage, name), engine_of(storage))
 
 
 def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
@@ -147,10 +148,9 @@ def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_n
     study = _id_of(rows, source_name)
     new_study = _inserted(into, _STUDIES, {"study_name": name})
     is_ours = sqlalchemy.and_(_TRIALS.c.study_id == study, _TRIALS.c.state.in_(_FINISHED))
-    new_trials = {
-        row["trial_id"]: _inserted(into, _TRIALS, {**row, "study_id": new_study, "trial_id": None})
-        for row in rows.execute(_TRIALS.select().where(is_ours).order_by(_TRIALS.c.number)).mappings()
-    }
+    trials = rows.execute(_TRIALS.select().where(is_ours).order_by(_TRIALS.c.number)).mappings().all()
+    of_new = [{**row, "study_id": new_study} for row in trials]
+    new_trials = dict(zip((row["trial_id"] for row in trials), _all_inserted(into, _TRIALS, of_new), strict=True))
     for table, key in parts():
         is_part = table.c[key] == study
         new_ids = {study: new_study}
@@ -173,6 +173,17 @@ def _inserted(into: sqlalchemy.Connection, table: sqlalchemy.Table, row: Mapping
     key = into.execute(table.insert().values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])
+
+
+def _all_inserted(
+    into: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Sequence[Mapping[str, object]]
+) -> Sequence[int]:
+    """Insert rows without their keys; return the keys that the database chooses, in one statement if it can."""
+    [key] = table.primary_key
+    values = [{column: value for column, value in row.items() if column != key.name} for row in rows]
+    if not values or not into.dialect.insert_executemany_returning_sort_by_parameter_order:
+        return [_inserted(into, table, row) for row in values]
+    return into.execute(table.insert().returning(key, sort_by_parameter_order=True), values).scalars().all()
 
 
 def _append(into: sqlalchemy.Connection, name: str, measured: Mapping[str, Sequence[object]]) -> None:

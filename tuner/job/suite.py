@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import optuna
 from msgspec import UNSET, Struct
 
 from tuner.devices import registry as devices
@@ -51,7 +50,7 @@ from tuner.quantity import CPUS, plural
 from tuner.result.study import StudyResult
 from tuner.study.attributes import Attributes
 from tuner.study.record import Record
-from tuner.study.storage import attributes_in, check_storage, hosts_in, open_storage, storage_errors
+from tuner.study.storage import attributes_in, check_storage, hosts_in, load_record, open_storage, storage_errors
 from tuner.study.subject import identity_of
 from tuner.workload import workload as workloads
 from tuner.workload.pyfile import INFERENCE, MODES
@@ -371,7 +370,7 @@ def matching_studies(request: SuiteRequest, keys: Sequence[CaseKey]) -> dict[int
         if _was_asked_for(stored, request)
     }
     return {
-        number: (Record(optuna.load_study(study_name=newest[key][0], storage=storage)), newest[key][1])
+        number: (load_record(storage, newest[key][0]), newest[key][1])
         for number, key in enumerate(keys)
         if key in newest
     }

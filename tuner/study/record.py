@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,6 +30,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.study.attributes import Attributes
+from tuner.study.rows import read_study
 from tuner.study.trials import GROUP, Trial, attributes_of, trial_from
 from tuner.trial.outcome import Status
 
@@ -50,10 +52,10 @@ def name_value(study: optuna.Study) -> None:
 class _Snapshot(optuna.Study):
     """A study as its storage had it once. It cannot be written."""
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.study_name = study.study_name
-        self._user_attrs = study.user_attrs
-        self._trials = study.get_trials(deepcopy=False)
+    def __init__(self, name: str, user_attrs: dict[str, Any], trials: list[FrozenTrial]) -> None:
+        self.study_name = name
+        self._user_attrs = user_attrs
+        self._trials = trials
 
     @property
     def user_attrs(self) -> dict[str, Any]:
@@ -65,10 +67,10 @@ class _Snapshot(optuna.Study):
 
 
 class Record:
-    """One study in a storage."""
+    """One study in a storage; `engine` runs statements on the storage, if it is a database."""
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.study = study
+    def __init__(self, study: optuna.Study, engine: sqlalchemy.Engine | None = None) -> None:
+        self.study, self._engine = study, engine
 
     @property
     def name(self) -> str:
@@ -77,7 +79,11 @@ class Record:
 
     def snapshot(self) -> Record:
         """Return the study as it is now: it is read once, and not again each time that something is asked for."""
-        return self if isinstance(self.study, _Snapshot) else Record(_Snapshot(self.study))
+        if isinstance(self.study, _Snapshot):
+            return self
+        if self._engine is not None:
+            return Record(_Snapshot(self.name, *read_study(self._engine, self.name)))
+        return Record(_Snapshot(self.name, self.study.user_attrs, self.study.get_trials(deepcopy=False)))
 
     @property
     def catalogue(self) -> Catalogue:

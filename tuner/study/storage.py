@@ -253,9 +253,15 @@ def _updated(stored: Attributes) -> str:
     return str(stored.raw.get("updated") or "")
 
 
+def load_record(storage: optuna.storages.BaseStorage, name: str) -> Record:
+    """Return a study that is in a storage."""
+    engine = storage.engine if isinstance(storage, optuna.storages.RDBStorage) else None
+    return Record(optuna.load_study(study_name=name, storage=storage), engine)
+
+
 def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
     """Return a study; raises BadInputError for one that cannot be read."""
-    record = Record(optuna.load_study(study_name=name, storage=storage))
+    record = load_record(storage, name)
     reason = unreadable(record.attributes())
     if reason is not None:
         raise BadInputError(f"study {name} cannot be read: {reason}", "search again with --new")
@@ -270,7 +276,7 @@ def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
 def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[str, list[str]]]:
     """Return every study in a storage that can be read, the oldest first; and the names of the others, by reason."""
     readable, others = attributes_in(storage)
-    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in readable], others
+    return [load_record(storage, name) for name in readable], others
 
 
 def attributes_in(storage: optuna.storages.BaseStorage) -> tuple[dict[str, Attributes], dict[str, list[str]]]:
