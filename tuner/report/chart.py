@@ -88,7 +88,7 @@ def trials(study: StudyResult) -> str | None:
         axes.plot([trial.number] * 2, [low, high], color=colour, linewidth=1.5, alpha=alpha)
         axes.plot([trial.number], [trial.ratio], "o", color=colour, markersize=4, alpha=alpha)
     axes.set_xlabel("trial")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("ratio to the default")
     axes.set_title(
         "one process (the best in green), several processes in pink; pale: stopped early", loc="left", fontsize=9

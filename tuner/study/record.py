@@ -72,6 +72,10 @@ class Record:
     def __init__(self, study: optuna.Study, engine: sqlalchemy.Engine | None = None) -> None:
         self.study, self._engine = study, engine
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process gets: an engine's connections are of this one."""
+        return {"study": self.study, "_engine": None}
+
     @property
     def name(self) -> str:
         """Return the study's name."""
