@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,18 +105,18 @@ def _openvino() -> Gain:
 def _mean(lever: str, logs: Sequence[float]) -> Gain:
     """Return the geometric mean over models with Student's 95 % interval."""
     n = len(logs)
-    mean = sum(logs) / n
-    sd = math.sqrt(sum((each - mean) ** 2 for each in logs) / (n - 1))
-    half = float(stats.t.ppf(0.975, n - 1)) * sd / math.sqrt(n)
+    mean = statistics.fmean(logs)
+    half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(logs) / math.sqrt(n)
     return Gain(lever, math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
 
 
 def picture() -> str:
     """Return the chart as SVG: a bar and its interval for each lever and machine, on a log scale."""
-    levers = [gain.lever for gain in panels()["2 cores"]]
+    found = panels()
+    levers = [gain.lever for gain in found["2 cores"]]
     figure = Figure(figsize=(9.5, 2.7), layout="constrained")
-    columns = figure.subplots(1, len(panels()), sharex=True, sharey=True)
-    for axes, (title, gains) in zip(columns, panels().items(), strict=True):
+    columns = figure.subplots(1, len(found), sharex=True, sharey=True)
+    for axes, (title, gains) in zip(columns, found.items(), strict=True):
         by_lever = {gain.lever: gain for gain in gains}
         for i, lever in enumerate(levers):
             gain = by_lever.get(lever)

@@ -203,7 +203,7 @@ BAD = [
     (["search", "mlp", "--python", f"{sys.executable} -X dev"], "give --python the path alone, without arguments"),
     (
         ["search", "mlp", "--rate", "0"],
-        "--rate is 0; expected requests per second, a number above 0 and at most 1",
+        "--rate is 0; expected requests per second, a number above 0 and at most 100,000",
     ),
     (["profile", "mlp", "--batch-size", "1,2"], "--batch-size is '1,2'; expected one whole number of at least 1"),
     (["predict", "mlp", "--machine", "cores=4,smt=on"], "expected the threads per core, e.g. smt=2 for on"),

@@ -108,12 +108,11 @@ def test_the_page_of_commands_is_of_the_commands() -> None:
 
 def test_pages_quote_figures_that_are_stored_or_shown() -> None:
     """An interval stands in results/, in the output of a command, or in the chart."""
-    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page.name == "README.md"]
     stored = [page.read_text() for page in (ROOT / "results").rglob("*.md")]
-    shown = [block["output"] for page in pages for block in outputs.BLOCK.finditer(page.read_text())]
+    shown = [block["output"] for page in outputs.PAGES for block in outputs.BLOCK.finditer(page.read_text())]
     charted = [str(gain) for panel in gains.panels().values() for gain in panel]
     known = {figure for text in [*stored, *shown, *charted] for figure in FIGURE.findall(text)}
-    for page in [page for page in pages if not page.is_relative_to(ROOT / "results")]:
+    for page in outputs.PAGES:
         assert not set(FIGURE.findall(outputs.BLOCK.sub("", page.read_text()))) - known, page
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.outputs import PAGES
 from tests.command_line import ROOT
 from tuner.cli import app, command_names
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = [ROOT / "tuner", *sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir())]
 LONGEST = 28
 """Words of a sentence: 25 to write by, and a few for names."""
@@ -96,9 +96,7 @@ def test_help_is_plain_english(command: str) -> None:
     assert [fault for part in parts for fault in faults(part)] == []
 
 
-@pytest.mark.parametrize(
-    "folder", sorted(path for path in (ROOT / "tuner").iterdir() if path.is_dir()), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_messages_are_plain_english(folder: Path) -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]!r}: {text}"

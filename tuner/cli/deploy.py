@@ -73,16 +73,11 @@ def emit(
     """Print what to set, for a shell, Docker, Kubernetes and others."""
     from tuner.api.study import load_study
     from tuner.deploy import program
-    from tuner.errors import unknown_name
     from tuner.report.emit import Format
     from tuner.result.document import several_come_first
 
     format_ = _FORMATS.get(format_.lower(), format_.lower())
-    if format_ not in list(Format):
-        raise unknown_name("format", format_, [each for each in Format if each != Format.JSON])
-    if json_ and format_ not in (Format.SH, Format.JSON):
-        raise BadInputError(f"--json with --format {format_}", "leave one of them out")
-    format_ = Format.JSON if json_ else format_
+    format_ = options.format_of(format_, list(Format), usual=Format.SH, json_=json_)
     loaded = load_study(study, storage)
     deployment = loaded.deployment(instances=instances, same_latency=same_latency)
     n = deployment.processes

@@ -80,8 +80,8 @@ class Command(TyperCommand):
         if rare:
             rows[OTHERS].append((_ALL, f"Show {len(rare)} more options, and exit."))
         if rare:  # a short page has few panels
-            for panel, into in ((COMMAND, WORKLOAD), (STUDIES, OTHERS), (OUTPUT, OTHERS)):
-                rows[into] = rows[into] + rows.pop(panel) if into is WORKLOAD else rows.pop(panel) + rows[into]
+            rows[WORKLOAD] += rows.pop(COMMAND)
+            rows[OTHERS] = rows.pop(OUTPUT) + rows.pop(STUDIES) + rows[OTHERS]
         for panel in rows:
             if rows[panel]:
                 with formatter.section(panel):
@@ -129,7 +129,7 @@ def write_lines(text: str | None, formatter: HelpFormatter) -> None:
 
 
 def _own(words: Sequence[str]) -> Sequence[str]:
-    """Return the words before the `--`, after which those of another program come."""
+    """Return the words before the `--`, after which the words of another program come."""
     return words[: words.index("--")] if "--" in words else words
 
 

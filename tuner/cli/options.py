@@ -12,12 +12,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from tuner.cli.help import COMMAND, MEASUREMENT, OTHERS, OUTPUT, SETTINGS, STUDIES, WORKLOAD
-from tuner.errors import BadInputError, TunerError
+from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
 from tuner.quantity import PER_SECOND, PERCENT
 from tuner.workload.spec import WorkloadSpec
 
 _MAX_PERCENT = 50.0
+JSON = "json"
 
 
 def examples(*commands: str) -> str:
@@ -84,6 +85,15 @@ def complete_device(incomplete: str) -> list[str]:
 def one_of(*words: str) -> Callable[[], list[str]]:
     """Return the completion of an option that takes one of these words."""
     return lambda: list(words)
+
+
+def format_of(format_: str, known: Sequence[str], *, usual: str, json_: bool) -> str:
+    """Return the format that was asked for, by its name or by --json; raises BadInputError for none, and for two."""
+    if format_ not in known:
+        raise unknown_name("format", format_, [name for name in known if name != JSON])
+    if json_ and format_ not in (usual, JSON):
+        raise BadInputError(f"--json with --format {format_}", "leave one of them out")
+    return JSON if json_ else format_
 
 
 # ---- files that are written -----------------------------------------------------------------------------------------

@@ -95,11 +95,7 @@ def rules(
     from tuner.report import rules as report
     from tuner.result.recommendation import n_studies
 
-    if format_ not in FORMATS:
-        raise unknown_name("format", format_, FORMATS)
-    if json_ and format_ != "text":
-        raise BadInputError(f"--json with --format {format_}", "leave one of them out")
-    output_format = "json" if json_ else format_
+    output_format = options.format_of(format_, FORMATS, usual="text", json_=json_)
     if profiles and not simulated:
         raise BadInputError("--from is for simulations", "add --simulated, or leave it out")
     if simulated:

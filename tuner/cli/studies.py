@@ -257,11 +257,7 @@ def export(
 
     if what not in frame.KINDS:
         raise unknown_name("kind of row", what, frame.KINDS)
-    if format_ not in frame.FORMATS:
-        raise unknown_name("format", format_, [each for each in frame.FORMATS if each != "json"])
-    if json_ and format_ == "parquet":
-        raise BadInputError("--json with --format parquet", "leave one of them out")
-    format_ = "json" if json_ else format_
+    format_ = options.format_of(format_, frame.FORMATS, usual="csv", json_=json_)
     check_out(out)
     selection = Selection(since=since, machines=machines, workloads=workloads)
     describe, tabulated = frame.KINDS[what]

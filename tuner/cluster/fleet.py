@@ -150,8 +150,9 @@ class Fleet:
     _target: Target | None = None
     _scratch: Scratch = field(default_factory=Scratch)
     _countdown: Countdown = field(default_factory=lambda: Countdown(total_s=None))
-    _absent_types: list[str] = field(default_factory=list)
-    """The types that were asked for and that no node is of."""
+    _types: list[str] = field(default_factory=list)
+    """The types of machines that were asked for, none for all."""
+    _joined_types: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Understand the suite; raises BadInputError."""
@@ -167,7 +168,7 @@ class Fleet:
         if request.plan is not None:
             request = planned.completed(request, registry.find(request.framework), devices.find(devices.DEFAULT))
             stop_after_s = parse_duration(str(request.plan), option="--plan")
-        self._absent_types = types_of(request)
+        self._types = types_of(request)
         check_storage(request.storage)
         self._suite = digest(absolute(request.storage))  # wherever the driver runs
         self._countdown = Countdown(total_s=stop_after_s)
@@ -226,7 +227,7 @@ class Fleet:
                 hint = "start tftune node on such a machine, then run the same command again"
                 self.events.notice(f"{n} missing: {which} for {duration_text(waited_s)}; {hint}")
                 break
-        for name in self._absent_types:
+        for name in [name for name in self._types if name not in self._joined_types]:
             self.is_short = True
             self.events.notice(f"no node of the type '{name}' has joined; `tftune inspect` names a machine")
         self.is_short = self.is_short or (not self._is_over and self._placement.sessions.n_open() > 0)
@@ -338,12 +339,11 @@ class Fleet:
         if offer.failure:
             self.events.refused(offer.node, offer.failure)
             return
-        names = types_of(self.request)
-        own = [name for name in names if _is_of(offer.machine, name)]
-        if names and not own:
+        own = {name for name in self._types if _is_of(offer.machine, name)}
+        if self._types and not own:
             self.events.refused(offer.node, f"--types leaves out its machine, {offer.machine}")
             return
-        self._absent_types = [name for name in self._absent_types if name not in own]
+        self._joined_types |= own
         cases = []
         for case in offer.cases:
             if self.fingerprints.get((case.word, case.key.mode)) == case.key.fingerprint:

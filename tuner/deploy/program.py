@@ -207,8 +207,8 @@ def _gpu_env(deployment: Deployment) -> dict[str, str]:
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
     """Return a word with values in their places."""
-    for place, value in values.items():
-        word = word.replace(place, value)
+    for name, value in values.items():
+        word = word.replace(name, value)
     return word
 
 

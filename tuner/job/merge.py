@@ -23,6 +23,7 @@ from tuner.result.document import describe_study
 from tuner.result.inspection import ImportLine
 from tuner.result.study import StudyResult
 from tuner.study.record import Record
+from tuner.study.rows import STUDIES, TRIALS
 from tuner.study.storage import (
     IMPORTED,
     engine_of,
@@ -37,8 +38,6 @@ from tuner.study.storage import (
 
 _APPENDED = ("checks", "loads")
 _FINISHED = [state for state in TrialState if state.is_finished()]
-_STUDIES: sqlalchemy.Table = models.BaseModel.metadata.tables["studies"]
-_TRIALS: sqlalchemy.Table = models.BaseModel.metadata.tables["trials"]
 
 
 def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[ImportLine]:
@@ -97,13 +96,13 @@ class Target:
         except DamagedStudyError as error:
             return ImportLine(source=record.name, study=None, what=f"skipped: its {error.part} is damaged"), None
         stem = _stem(record.name)
-        column = _STUDIES.c.study_name
+        column = STUDIES.c.study_name
         with self._engine.connect() as rows:
             generations = column.startswith(f"{stem}.", autoescape=True)
             if self._engine.dialect.name == "sqlite":  # it looks a range up, and goes through all names for a pattern
                 generations = sqlalchemy.and_(column > f"{stem}.", column < f"{stem}/")
             alike = sqlalchemy.or_(column == stem, generations)
-            names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(_STUDIES.c.study_id)).all()
+            names = rows.scalars(sqlalchemy.select(column).where(alike).order_by(STUDIES.c.study_id)).all()
         others = [self._read(name) for name in names]
         copies = [copy.snapshot() for copy in others if _is_readable(copy) and _identity(copy) == _identity(record)]
         known = next((copy for copy in copies if _contains(copy, record) or _was_only_checked(record, copy)), None)
@@ -146,16 +145,16 @@ def copy_study(storage: optuna.storages.BaseStorage, name: str, file: Path) -> N
 def copy_rows(rows: sqlalchemy.Connection, into: sqlalchemy.Connection, source_name: str, name: str) -> None:
     """Copy the rows of a study, and of its finished trials: one that runs elsewhere is that one's."""
     study = _id_of(rows, source_name)
-    new_study = _inserted(into, _STUDIES, {"study_name": name})
-    is_ours = sqlalchemy.and_(_TRIALS.c.study_id == study, _TRIALS.c.state.in_(_FINISHED))
-    trials = rows.execute(_TRIALS.select().where(is_ours).order_by(_TRIALS.c.number)).mappings().all()
+    new_study = _inserted(into, STUDIES, {"study_name": name})
+    is_ours = sqlalchemy.and_(TRIALS.c.study_id == study, TRIALS.c.state.in_(_FINISHED))
+    trials = rows.execute(TRIALS.select().where(is_ours).order_by(TRIALS.c.number)).mappings().all()
     of_new = [{**row, "study_id": new_study} for row in trials]
-    new_trials = dict(zip((row["trial_id"] for row in trials), _all_inserted(into, _TRIALS, of_new), strict=True))
+    new_trials = dict(zip((row["trial_id"] for row in trials), _all_inserted(into, TRIALS, of_new), strict=True))
     for table, key in parts():
         is_part = table.c[key] == study
         new_ids = {study: new_study}
         if key == "trial_id":
-            is_part, new_ids = table.c[key].in_(sqlalchemy.select(_TRIALS.c.trial_id).where(is_ours)), new_trials
+            is_part, new_ids = table.c[key].in_(sqlalchemy.select(TRIALS.c.trial_id).where(is_ours)), new_trials
         own_key = next(iter(table.primary_key)).name
         copied = [
             {column: value for column, value in row.items() if column != own_key} | {key: new_ids[row[key]]}
@@ -206,23 +205,23 @@ def _began(measured: Mapping[str, object]) -> str:
 
 
 def _id_of(rows: sqlalchemy.Connection, name: str) -> int:
-    return int(rows.scalars(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name)).one())
+    return int(rows.scalars(sqlalchemy.select(STUDIES.c.study_id).where(STUDIES.c.study_name == name)).one())
 
 
 def _delete(into: sqlalchemy.Connection, name: str) -> None:
     """Delete the rows of a study."""
     study = _id_of(into, name)
-    trials = sqlalchemy.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == study)
+    trials = sqlalchemy.select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study)
     for table, key in parts():
         into.execute(table.delete().where(table.c[key].in_(trials) if key == "trial_id" else table.c[key] == study))
-    for table in (_TRIALS, _STUDIES):
+    for table in (TRIALS, STUDIES):
         into.execute(table.delete().where(table.c.study_id == study))
 
 
 def parts() -> Iterator[tuple[sqlalchemy.Table, str]]:
     """Yield the tables of what belongs to a study or to a trial, each with the column that says to which."""
     for table in models.BaseModel.metadata.tables.values():
-        if table not in (_STUDIES, _TRIALS):
+        if table not in (STUDIES, TRIALS):
             yield from ((table, key) for key in ("trial_id", "study_id") if key in table.c)
 
 

@@ -13,8 +13,8 @@ from optuna.storages._rdb import models  # the tables; a database of other ones 
 from optuna.trial import FrozenTrial
 
 _TABLES = models.BaseModel.metadata.tables
-_STUDIES, _STUDY_ATTRIBUTES = _TABLES["studies"], _TABLES["study_user_attributes"]
-_TRIALS, _TRIAL_ATTRIBUTES = _TABLES["trials"], _TABLES["trial_user_attributes"]
+STUDIES, _STUDY_ATTRIBUTES = _TABLES["studies"], _TABLES["study_user_attributes"]
+TRIALS, _TRIAL_ATTRIBUTES = _TABLES["trials"], _TABLES["trial_user_attributes"]
 _PARAMS, _VALUES = _TABLES["trial_params"], _TABLES["trial_values"]
 
 _distribution = functools.lru_cache(maxsize=1024)(json_to_distribution)
@@ -23,11 +23,11 @@ _distribution = functools.lru_cache(maxsize=1024)(json_to_distribution)
 def read_study(engine: sqlalchemy.Engine, name: str) -> tuple[dict[str, Any], list[FrozenTrial]]:
     """Return the user attributes of a study and its trials, without system attributes and intermediate values."""
     with engine.connect() as rows:
-        study = rows.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name))
+        study = rows.scalar(sqlalchemy.select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
         attributes = _json_values(rows, _STUDY_ATTRIBUTES, _STUDY_ATTRIBUTES.c.study_id == study, "study_id")
-        is_of_study = _TRIALS.c.study_id == study
-        trials = rows.execute(_TRIALS.select().where(is_of_study).order_by(_TRIALS.c.number)).mappings().all()
-        ids = sqlalchemy.select(_TRIALS.c.trial_id).where(is_of_study)
+        is_of_study = TRIALS.c.study_id == study
+        trials = rows.execute(TRIALS.select().where(is_of_study).order_by(TRIALS.c.number)).mappings().all()
+        ids = sqlalchemy.select(TRIALS.c.trial_id).where(is_of_study)
         of_trials = _json_values(rows, _TRIAL_ATTRIBUTES, _TRIAL_ATTRIBUTES.c.trial_id.in_(ids), "trial_id")
         params: dict[int, dict[str, Any]] = defaultdict(dict)
         distributions: dict[int, dict[str, BaseDistribution]] = defaultdict(dict)
