@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuner.report.chart import DARK_STYLE
+
 WIDTH, HEIGHT, SLICE, TOP = 720, 270, 54, 80
 ORDER = "ABCCBACBAABC"
 COLOURS = {"A": "#20759e", "B": "#b34700", "C": "#5b7f2b"}
@@ -22,8 +24,9 @@ def drift(i: int) -> float:
 def picture() -> str:
     """Return the picture as SVG; its text is readable on light and dark pages."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        'font-size="13" role="img" aria-label="Three processes that take turns">',
+        f'<svg class="tftune-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="13" role="img" aria-label="Three processes that take turns">',
+        DARK_STYLE,
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#fff"/>',
     ]
     parts += [

@@ -217,6 +217,10 @@ def empty_grid(
     return figure, axes
 
 
+DARK_STYLE = "<style>@media(prefers-color-scheme:dark){.tftune-chart{filter:invert(1) hue-rotate(180deg)}}</style>"
+"""Inverts the lightness of a picture on a dark screen and keeps its hues."""
+
+
 def svg_of(figure: Figure, *, transparent: bool = True) -> str:
     """Return a figure; the same figures give the same text: no date in it, and no random names."""
     from matplotlib import rc_context
@@ -225,7 +229,11 @@ def svg_of(figure: Figure, *, transparent: bool = True) -> str:
     with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return (
+        text[text.index("<svg") :]
+        .replace("<svg", '<svg class="tftune-chart"', 1)
+        .replace("<defs>", f"{DARK_STYLE}<defs>", 1)
+    )
 
 
 def all_of(study: StudyResult) -> Sequence[tuple[str, str]]:

@@ -342,7 +342,7 @@ def profile_csv(result: ProfileResult) -> str:
 
 
 def roofline(result: ProfileResult) -> str:
-    """Return the roofline with one thread as SVG: GFLOP/s against FLOPs a byte, a dot an operator by its time."""
+    """Return the roofline with one thread as SVG: GFLOP/s against FLOPs per byte, a dot per operator by its time."""
 
     first = result.threads[0]
     figure, axes = empty_figure(7, 4.2)
@@ -366,10 +366,10 @@ def roofline(result: ProfileResult) -> str:
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("FLOPs a byte moved")
+    axes.set_xlabel("FLOPs per byte moved")
     axes.set_ylabel("GFLOP/s with one thread")
     axes.legend(loc="lower right", frameon=False, markerscale=0.6)
-    return svg_of(figure)
+    return svg_of(figure, transparent=False)
 
 
 # ---- prediction -----------------------------------------------------------------------------------------------------

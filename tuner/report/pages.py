@@ -19,7 +19,6 @@ th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertica
 code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
 code{padding:.1rem .3rem;border-radius:.2rem}pre code{background:none;padding:0}
 svg{max-width:100%;height:auto}li{margin:.15rem 0}
-@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}
 """
 STYLE = """
 .tftune .answer{font-size:1.1rem;margin:.8rem 0 .2rem}
