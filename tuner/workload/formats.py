@@ -46,8 +46,6 @@ _PICKLE = Format("a pickled Python object", _WRAPPER)
 _ARRAYS = Format("a file of arrays", "give the model: a SavedModel, a Keras file, an .onnx file or a Python file")
 _ENGINE = Format("a TensorRT engine", "give the .onnx file that it was built from: tftune builds one for each setting")
 _ARCHIVE = Format("an archive", "unpack it, and give the folder of the SavedModel or the model file in it")
-_NOTEBOOK = Format("a notebook", "write a Python file with build() and inputs(), as docs/models.md shows")
-_CORE_ML = Format("a Core ML model", "give the model that it was converted from")
 _KERAS_3 = Format("a Keras file under another name", "name it model.keras")
 _HDF5_FILE = Format("an HDF5 file", "if it is a Keras model, name it model.h5")
 _PROTOCOL = Format("the graph of a SavedModel", "name it saved_model.pb, in a folder with its variables/")
@@ -57,7 +55,6 @@ _ARCHITECTURE = Format(
     "give what model.save() writes, or a Python file whose build() calls keras.models.model_from_json()",
 )
 _OPENVINO_WEIGHTS = Format("the weights of an OpenVINO model", "give the .xml file next to it")
-_ORT = Format("a model in ONNX Runtime's own format", "give the .onnx file that it was made from")
 _TENSORFLOW_JS = Format("a model of TensorFlow.js", "give the SavedModel or the Keras file that it was converted from")
 _HUGGING_FACE = Format(
     "a model of Hugging Face", "write a Python file whose build() calls from_pretrained() (docs/models.md)"
@@ -79,9 +76,9 @@ _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
         **dict.fromkeys((".npy", ".npz"), _ARRAYS),
         **dict.fromkeys((".engine", ".plan", ".trt"), _ENGINE),
         **dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), _ARCHIVE),
-        **dict.fromkeys((".mlmodel", ".mlpackage"), _CORE_ML),
-        ".ipynb": _NOTEBOOK,
-        ".ort": _ORT,
+        **dict.fromkeys((".mlmodel", ".mlpackage"), Format("a Core ML model", _CONVERTED)),
+        ".ipynb": Format("a notebook", "write a Python file with build() and inputs(), as docs/models.md shows"),
+        ".ort": Format("a model in ONNX Runtime's own format", "give the .onnx file that it was made from"),
         ".hdf": _HDF5_FILE,
         **dict.fromkeys((".gguf", ".ggml"), Format("a model of llama.cpp", _CONVERTED)),
         **dict.fromkeys((".yaml", ".yml"), Format("a file of settings", "give the model that it describes")),
@@ -104,9 +101,8 @@ _BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
 )
 
 
-_OF_JSON: Mapping[bytes, Format | None] = MappingProxyType(
+_OF_JSON: Mapping[bytes, Format] = MappingProxyType(
     {
-        b'"class_name"': None,
         b'"modelTopology"': _TENSORFLOW_JS,
         b'"weightsManifest"': _TENSORFLOW_JS,
         b'"layers-model"': _TENSORFLOW_JS,
@@ -162,10 +158,9 @@ def _of_contents(path: Path, begin: bytes) -> Format | None:
     if has_version and (suffix == ".pb" or suffix not in _BY_SUFFIX):
         return _PROTOCOL if begin[1:3] == b"\x01\x12" else _ONNX
     if begin.lstrip().startswith(b"{"):
-        words = {word for word in (*_OF_JSON, b'"config"') if word in begin}
-        if {b'"class_name"', b'"config"'} <= words:
+        if b'"class_name"' in begin and b'"config"' in begin:
             return _ARCHITECTURE
-        return next((_OF_JSON[word] for word in _OF_JSON if word in words and _OF_JSON[word] is not None), None)
+        return next((known for word, known in _OF_JSON.items() if word in begin), None)
     if path.suffix.lower() == ".bin" and path.with_suffix(".xml").is_file():
         return _OPENVINO_WEIGHTS
     return _TORCH if path.name == "pytorch_model.bin" else None

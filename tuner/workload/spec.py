@@ -16,6 +16,8 @@ from tuner.child.user_inputs import truth, whole
 from tuner.errors import BadInputError, unknown_name
 from tuner.workload.pyfile import INFERENCE
 
+_MAY_BE_EMPTY = ("--mode", "--execution", "--tags", "--rate", "--feed")  # options that are given even if empty or 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
@@ -52,13 +54,11 @@ class WorkloadSpec:
         """Return the words and options as a shell takes them, without those that are as usual."""
         return self.with_options({})
 
-    def with_options(self, others: Mapping[str, Any]) -> str:
-        """Return the command line with other options beside its own; the words of a command come last.
-
-        What an option is given is text or a number, several of them, or True; one of None or False is left out.
-        """
+    @property
+    def _typed(self) -> dict[str, Any]:
+        """Return what each option was given: text or a number, several of them, or True; None or False as usual."""
         usual = WorkloadSpec()
-        typed: dict[str, Any] = {
+        return {
             "--framework": self.framework,
             "--device": self.device if self.device != usual.device else None,
             "--feed": self.feed,
@@ -76,8 +76,14 @@ class WorkloadSpec:
             "--minimize": self.minimize,
             "--rate": self.rate,
         }
+
+    def with_options(self, others: Mapping[str, Any]) -> str:
+        """Return the command line with other options beside its own; the words of a command come last.
+
+        What an option is given is text or a number, several of them, or True; one of None or False is left out.
+        """
         options: list[str] = []
-        for option, value in {**typed, **others}.items():
+        for option, value in {**self._typed, **others}.items():
             several = value if isinstance(value, list | tuple) else [value]
             for each in several:
                 options += [] if each is None or each is False else [option] if each is True else [option, str(each)]
@@ -86,23 +92,9 @@ class WorkloadSpec:
 
     def reject_options(self, *options: str, kind: str) -> None:
         """Raise BadInputError for options that were given and mean nothing for a workload of that kind."""
-        is_given: dict[str, object] = {
-            "--mode": self.mode != INFERENCE,
-            "--execution": self.execution != "graph",
-            "--param": self.params,
-            "--signature": self.signature,
-            "--tags": self.tags is not None,
-            "--op-library": self.op_libraries,
-            "--input-shape": self.input_shapes,
-            "--input-range": self.input_ranges,
-            "--input": self.inputs,
-            "--metric-regex": self.metric_regex,
-            "--minimize": self.minimize,
-            "--rate": self.rate is not None,
-            "--feed": self.feed is not None,
-        }
+        typed = self._typed
         for option in options:
-            if is_given[option]:
+            if typed[option] or (option in _MAY_BE_EMPTY and typed[option] is not None):
                 raise BadInputError(f"{option} does not apply to {kind}", f"leave {option} out")
 
 

@@ -25,6 +25,8 @@ from tuner.workload.spec import WorkloadSpec
 
 _JOINED = "+"
 _LONGEST_NAME = 200  # characters
+_OF_SAVED_MODELS = ("--signature", "--tags")
+_OF_INPUTS = ("--input-shape", "--input-range", "--input")
 MAX_MEMBERS = 8
 MAX_RATE = 100_000.0
 """Requests a second: more than one process can draw and answer."""
@@ -181,19 +183,8 @@ def _named(spec: WorkloadSpec, usual: str) -> str:
 def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
     """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
     text = spec.words[0]
-    spec.reject_options(
-        "--mode",
-        "--param",
-        "--signature",
-        "--tags",
-        "--op-library",
-        "--input-shape",
-        "--input-range",
-        "--input",
-        "--minimize",
-        "--rate",
-        kind="an ensemble",
-    )
+    of_models = ("--mode", "--param", *_OF_SAVED_MODELS, "--op-library", *_OF_INPUTS)
+    spec.reject_options(*of_models, "--minimize", "--rate", kind="an ensemble")
     members_as_typed = parts(spec.words)
     if not all(members_as_typed):
         raise BadInputError(f"'{text}' has an empty name", "expected models joined by +, e.g. resnet50+vgg19")
@@ -267,14 +258,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     file = pyfile.read(path)
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
-    spec.reject_options(
-        "--signature",
-        "--tags",
-        "--input-shape",
-        "--input-range",
-        "--input",
-        kind="a Python file, which makes its own inputs",
-    )
+    spec.reject_options(*_OF_SAVED_MODELS, *_OF_INPUTS, kind="a Python file, which makes its own inputs")
     params = options.parameters(spec.params, file.params)
     op_libraries = options.op_libraries(spec.op_libraries)
     return Workload(
@@ -300,7 +284,7 @@ def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Wo
         raise BadInputError(f"no model file {path}{target}", "check its path")
     formats.check_whole(path)
     description = f"a {path.suffix} file"
-    spec.reject_options("--signature", "--tags", kind=description)
+    spec.reject_options(*_OF_SAVED_MODELS, kind=description)
     return _model_workload(path, kind, spec, execution, [path], description)
 
 
@@ -357,20 +341,8 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
     if not spec.words and spec.metric_regex is None:
         raise BadInputError("no workload given", f"give the path of a model, or one of: {', '.join(names())}")
     parsed = command(spec.words, spec.metric_regex, minimize=spec.minimize)
-    spec.reject_options(
-        "--mode",
-        "--execution",
-        "--param",
-        "--signature",
-        "--tags",
-        "--op-library",
-        "--input-shape",
-        "--input-range",
-        "--input",
-        "--rate",
-        "--feed",
-        kind="a command",
-    )
+    of_models = ("--mode", "--execution", "--param", *_OF_SAVED_MODELS, "--op-library", *_OF_INPUTS)
+    spec.reject_options(*of_models, "--rate", "--feed", kind="a command")
     scripts = parsed.scripts()
     # Without variables it is what it was before they counted, so that earlier studies go on.
     variables = variables_in([*parsed.words, *(text_of(script) for script in scripts)])
