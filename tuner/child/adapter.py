@@ -79,6 +79,8 @@ class ArrayModel:
     def __init__(self, spec: Spec, described: List[Spec]) -> None:
         self.spec, self.described = spec, described
         self.names = [each["name"] for each in described]
+        self.made: Any = None
+        self.shapes: Optional[Dict[str, Tuple[int, ...]]] = None
 
     def arguments(self, batch_size: int) -> Tuple[Any, ...]:
         """Return the arrays of one call."""
@@ -88,6 +90,14 @@ class ArrayModel:
 
     def load(self) -> None:
         """Do nothing: what is loaded depends on the batch size, or `start` has loaded it."""
+
+    def made_for(self, feed: Dict[str, Any], make: Callable[[Dict[str, Tuple[int, ...]]], Any]) -> Any:
+        """Return what `make` makes for arrays of these shapes; one at a time, as each may hold the weights again."""
+        shapes = {name: tuple(array.shape) for name, array in feed.items()}
+        if shapes != self.shapes:
+            self.made, self.shapes = None, None
+            self.made, self.shapes = make(shapes), shapes
+        return self.made
 
     def named(self, outputs: Any) -> Dict[str, Any]:
         """Return the outputs of a step that are arrays, by name."""

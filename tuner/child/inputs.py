@@ -21,20 +21,13 @@ from typing import Any, Callable
 
 from . import onnxfile, shapes, usage, user_inputs, values
 from .shapes import shape_text
+from .user_inputs import WorkloadError as WorkloadError
 
 TRAINING = "training"
 INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model: what it takes, and the graph of one item's call
 Report = dict[str, Any]
 CONSTANTS: dict[str, Report] = {}
 """What the workload files that were loaded had as BATCH_SIZE and PARAMS then, by the path of each."""
-
-
-class WorkloadError(Exception):
-    """The workload does not do what is asked of one: what was found, and what to do."""
-
-    def __init__(self, message: str, advice: str) -> None:
-        Exception.__init__(self, message)
-        self.advice = advice
 
 
 def shortened(text: str, limit: int = 400) -> str:
@@ -161,11 +154,8 @@ def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
 
 def fed(spec: Report, described: Report, batch_size: int, dtype_of: Callable[[str], Any]) -> Any:
     """Return the array of a described input; what the user gives of it is where the spec says."""
-    try:
-        value = spec["values"].get(described["known_as"])
-        return values.array_of(dict(described, given=value), batch_size, dtype_of)
-    except user_inputs.ValueRefusedError as error:
-        raise WorkloadError(str(error), error.advice) from error
+    value = spec["values"].get(described["known_as"])
+    return values.array_of(dict(described, given=value), batch_size, dtype_of)
 
 
 def described_inputs(
@@ -211,24 +201,21 @@ def described_inputs(
     refused = shapes.made_up_parts([each for each in described if each["shape"] is not None])
     if refused is not None:
         raise WorkloadError(*refused)
-    try:
-        described = input_shapes(described, spec["shapes"], dtype_of)
-        for each in described:
-            others = [other for other in described if other is not each]
-            each["made_up"] = values.made_up(each, others) if each["given"] is None else None
-            each["values"] = values.values_text(each)
-            each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
-            name = each["name"]
-            values.correct(
-                each,
-                decides=name in facts.decisive,
-                rows=facts.rows.get(name),
-                is_worked_out=name in facts.worked_out,
-            )
-            if each["given"] is not None:
-                user_inputs.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
-    except user_inputs.ValueRefusedError as error:
-        raise WorkloadError(str(error), error.advice) from error
+    described = input_shapes(described, spec["shapes"], dtype_of)
+    for each in described:
+        others = [other for other in described if other is not each]
+        each["made_up"] = values.made_up(each, others) if each["given"] is None else None
+        each["values"] = values.values_text(each)
+        each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
+        name = each["name"]
+        values.correct(
+            each,
+            decides=name in facts.decisive,
+            rows=facts.rows.get(name),
+            is_worked_out=name in facts.worked_out,
+        )
+        if each["given"] is not None:
+            user_inputs.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
     return described
 
 
@@ -350,6 +337,14 @@ def write_described(folder: str, described: list[Report], graph: Report | None) 
     for name, content in ((INPUTS, described), (GRAPH, graph)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file)
+
+
+def write_own(spec: Report, path: str, model_inputs: list[Report], facts: usage.Facts | None = None) -> None:
+    """Write a model that is read as it is, and what its inputs are; the graph of one item's call is not known."""
+    import numpy as np
+
+    os.symlink(spec["workload"], path)  # its weights may lie in files beside it
+    write_described(spec["folder"], described_inputs(model_inputs, spec, np.dtype, facts), None)
 
 
 def copy_described(spec: Report) -> None:

@@ -28,8 +28,8 @@ Report = Dict[str, Any]
 DtypeOf = Callable[[str], Any]
 
 
-class ValueRefusedError(Exception):
-    """What was given cannot be fed: what was found, and what to do."""
+class WorkloadError(Exception):
+    """The workload does not do what is asked of one, or cannot be fed so: what was found, and what to do."""
 
     def __init__(self, message: str, advice: str) -> None:
         Exception.__init__(self, message)
@@ -52,7 +52,7 @@ def batch_of_items(items: Any, axis: Optional[int], shape: Sequence[int]) -> Any
 
 
 def items_of(described: Report, dtype_of: DtypeOf) -> Any:
-    """Return what the user gives for an input as an array of items; raises ValueRefusedError."""
+    """Return what the user gives for an input as an array of items; raises WorkloadError."""
     import numpy as np
 
     items = given_items(described, dtype_of)
@@ -74,7 +74,7 @@ def items_of(described: Report, dtype_of: DtypeOf) -> Any:
 
 
 def given_items(described: Report, dtype_of: DtypeOf) -> Any:
-    """Return what the user gives as an array of items, of the type that the input has; raises ValueRefusedError.
+    """Return what the user gives as an array of items, of the type that the input has; raises WorkloadError.
 
     A file of items need not have the shape yet that the model takes.
     """
@@ -108,7 +108,7 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
 
 
 def array_of_archive(described: Report, path: str) -> Any:
-    """Return the array of an archive that has the input's name, or its only one; raises ValueRefusedError."""
+    """Return the array of an archive that has the input's name, or its only one; raises WorkloadError."""
     import numpy as np
 
     with np.load(path, allow_pickle=False) as archive:
@@ -180,9 +180,9 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
     if kind == "string":
         if _FILE_NAME.fullmatch(text) and os.path.isdir(text):
             advice = "give one of its files, or their contents as items of one file"
-            raise ValueRefusedError("--input %s=%s is a folder" % (name, text), advice)
+            raise WorkloadError("--input %s=%s is a folder" % (name, text), advice)
         if _FILE_NAME.fullmatch(text):
-            raise ValueRefusedError(
+            raise WorkloadError(
                 "--input %s=%s: there is no such file" % (name, text),
                 "check its path; to give it as text, put it into a .txt file",
             )
@@ -191,19 +191,19 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
         try:
             return np.array([truth(text)])
         except KeyError:
-            raise ValueRefusedError("--input %s is '%s'" % (name, text), "expected true or false, or a file") from None
+            raise WorkloadError("--input %s is '%s'" % (name, text), "expected true or false, or a file") from None
     try:
         parts = re.sub(r"^\s*[\[(](.*)[\])]\s*$", r"\1", text).split(",")
         numbers = np.array([whole(part) if "int" in kind else float(part) for part in parts])
     except (ValueError, OverflowError):
         word = "a whole number" if "int" in kind else "a number"
-        raise ValueRefusedError(
+        raise WorkloadError(
             "--input %s is '%s', no file and not %s" % (name, text, word),
             "expected %s for type %s, or a .npy, .json or .jsonl file" % (word, kind),
         ) from None
     if len(numbers) > 1 and item_shape(described) != [len(numbers)]:
         wanted = shape_text(item_shape(described))
-        raise ValueRefusedError(
+        raise WorkloadError(
             "--input %s has %d numbers, and an item has the shape %s" % (name, len(numbers), wanted),
             "give one number for all, or a .npy file",
         )
@@ -328,7 +328,7 @@ def stacked(described: Report, items: Any) -> Any:
 
 
 def typed(described: Report, array: Any, dtype_of: DtypeOf) -> Any:
-    """Return an array in the type of its input; raises ValueRefusedError where that would change its values."""
+    """Return an array in the type of its input; raises WorkloadError where that would change its values."""
     import numpy as np
 
     kind = described["dtype"]
@@ -352,9 +352,9 @@ def typed(described: Report, array: Any, dtype_of: DtypeOf) -> Any:
     return converted
 
 
-def refused(described: Report, what: str, advice: str) -> ValueRefusedError:
+def refused(described: Report, what: str, advice: str) -> WorkloadError:
     """Return the error for what was given for an input."""
     given = described["given"]
-    return ValueRefusedError(
+    return WorkloadError(
         "--input %s=%s: %s" % (described["name"], shortened(given.get("file") or given["text"]), what), advice
     )

@@ -26,23 +26,9 @@ class Limits:
 
     def status(self, step_s: Sequence[float], memory_bytes: int | None, power_w: float | None = None) -> LimitStatus:
         """Return whether a setting with these steps, this peak memory and this power keeps to all limits."""
-        statuses = []
-        if self.p99_s is not None:
-            statuses.append(p99_within(step_s, self.p99_s))
-        if self.memory_bytes is not None:
-            within = (
-                LimitStatus.MET
-                if memory_bytes is not None and memory_bytes <= self.memory_bytes
-                else LimitStatus.BROKEN
-            )
-            statuses.append(LimitStatus.UNKNOWN if memory_bytes is None else within)
-        if self.power_w is not None:
-            within = LimitStatus.MET if power_w is not None and power_w <= self.power_w else LimitStatus.BROKEN
-            statuses.append(LimitStatus.UNKNOWN if power_w is None else within)
-        for answer in (LimitStatus.BROKEN, LimitStatus.UNKNOWN):
-            if answer in statuses:
-                return answer
-        return LimitStatus.MET
+        statuses = [] if self.p99_s is None else [p99_within(step_s, self.p99_s)]
+        statuses += [_status(*each) for each in ((memory_bytes, self.memory_bytes), (power_w, self.power_w))]
+        return next((each for each in (LimitStatus.BROKEN, LimitStatus.UNKNOWN) if each in statuses), LimitStatus.MET)
 
     def unmet_text(self, measurements: Sequence[tuple[Sequence[float], int | None, float | None]]) -> str:
         """Return which limits no setting met, and the least that was measured of each.
@@ -69,11 +55,15 @@ class Limits:
 
         This is what the search models, so the 99th percentile is taken however few the steps are.
         """
-        excesses = []
-        if self.p99_s is not None:
-            excesses.append(math.log(p99(step_s) / self.p99_s) if len(step_s) else math.nan)
-        if self.memory_bytes is not None:
-            excesses.append(math.log(memory_bytes / self.memory_bytes) if memory_bytes else math.nan)
-        if self.power_w is not None:
-            excesses.append(math.log(power_w / self.power_w) if power_w else math.nan)
-        return excesses
+        p99_s = p99(step_s) if self.p99_s is not None and len(step_s) else None
+        pairs = ((p99_s, self.p99_s), (memory_bytes, self.memory_bytes), (power_w, self.power_w))
+        return [math.log(value / limit) if value else math.nan for value, limit in pairs if limit is not None]
+
+
+def _status(value: float | None, limit: float | None) -> LimitStatus:
+    """Return whether a value keeps to a limit; what has no limit keeps to it."""
+    if limit is None:
+        return LimitStatus.MET
+    if value is None:
+        return LimitStatus.UNKNOWN
+    return LimitStatus.MET if value <= limit else LimitStatus.BROKEN

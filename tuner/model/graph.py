@@ -235,19 +235,11 @@ def flops(graph: Graph, node: Node) -> int:
         return 2 * output_size * (a[-2 if node.attributes.get("adj_x") else -1] or 1)
     if op == "Einsum":
         return 2 * math.prod(_labels(node.attributes["equation"], inputs).values())
-    if op == "Conv2D" or op == "Conv3D":
-        filter_ = inputs[1].shape or (0,)
-        return 2 * output_size * math.prod(n or 1 for n in filter_[:-1])
-    if op == "DepthwiseConv2dNative":
-        filter_ = inputs[1].shape or (0,)
-        return 2 * output_size * math.prod(n or 1 for n in filter_[:2])
-    if op in _TRANSPOSED:
-        # As the convolution that it is the gradient of: each element of the gradient meets each of the filter's.
-        filter_ = inputs[1].shape or (0,)
-        return 2 * inputs[2].size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
-    if op in _FILTER_GRADIENTS:
-        gradient, filter_ = inputs[2], node.outputs[0].shape or (0,)
-        return 2 * gradient.size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
+    if op in _CONVOLUTIONS | _TRANSPOSED | _FILTER_GRADIENTS:
+        # A gradient is as the convolution that it is of: each of its elements meets each of the filter's.
+        met_size = output_size if op in _CONVOLUTIONS else inputs[2].size
+        filter_ = (node.outputs[0] if op in _FILTER_GRADIENTS else inputs[1]).shape or (0,)
+        return 2 * met_size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
     if op in ("Sum", "Mean", "Max", "Min", "Prod", "MaxPool", "AvgPool", "L2Loss", "BiasAddGrad"):
         return inputs[0].size if inputs else 0
     return output_size if node.outputs and node.outputs[0].itemsize else 0

@@ -10,7 +10,6 @@ time, and ends when the slowest has answered. So do the members of an ensemble, 
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -79,13 +78,13 @@ class Group:
 
     def ready(self) -> ReadyReport:
         """Wait until all are loaded and warm."""
-        return self._facts([self._of(number, member.ready) for number, member in enumerate(self._members, start=1)])
+        return self._facts(self._ask(lambda member: member.ready()))
 
     def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Let all go on with another batch size, and wait until all are warm."""
         for member in self._members:
             member.start_batch(batch_size)
-        return self._facts([self._of(number, member.end_batch) for number, member in enumerate(self._members, start=1)])
+        return self._facts(self._ask(lambda member: member.end_batch()))
 
     def slice(self, duration_s: float) -> Slice:
         """Let all run whole steps for at least `duration_s` at the same time."""
@@ -95,18 +94,14 @@ class Group:
     def _slice(self, duration_s: float) -> Slice:
         for member in self._members:
             member.start_slice(duration_s)
-        return combined([self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)])
+        return combined(self._ask(lambda member: member.end_slice()))
 
     def load(self, load: Load) -> Served:
         """Let all answer requests, which are dealt out to them at random."""
-        of_members = [load.of(number, len(self._members)) for number in range(len(self._members))]
-        for member, own in zip(self._members, of_members, strict=True):
+        of_member = {member: load.of(number, len(self._members)) for number, member in enumerate(self._members)}
+        for member, own in of_member.items():
             member.start_load(own)
-        served = [
-            self._of(number, functools.partial(member.end_load, own))
-            for number, (member, own) in enumerate(zip(self._members, of_members, strict=True), start=1)
-        ]
-        return together(load, served)
+        return together(load, self._ask(lambda member: member.end_load(of_member[member])))
 
     def pause(self) -> None:
         """Stop all."""
@@ -127,15 +122,18 @@ class Group:
             peak_memory_bytes=self._sum([each.peak_memory_bytes for each in exits]),
         )
 
-    def _of(self, number: int, ask: Callable[[], T]) -> T:
-        """Return what a member answers; a failure tells which one it was."""
-        try:
-            return ask()
-        except TrialFailure as failure:
-            message = f"{self._title(number)}: {failure.message}"
-            raise TrialFailure(
-                failure.status, message, failure.log, frames=failure.frames, hint=failure.hint
-            ) from failure
+    def _ask(self, ask: Callable[[ChildProcess], T]) -> list[T]:
+        """Return what each member answers; a failure tells which one it was."""
+        answers = []
+        for number, member in enumerate(self._members, start=1):
+            try:
+                answers.append(ask(member))
+            except TrialFailure as failure:
+                message = f"{self._title(number)}: {failure.message}"
+                raise TrialFailure(
+                    failure.status, message, failure.log, frames=failure.frames, hint=failure.hint
+                ) from failure
+        return answers
 
     def _title(self, number: int) -> str:
         """Return what a member is called, by its number from 1."""
@@ -174,8 +172,7 @@ class InStep(Group):
         while not steps or time.monotonic() < until_s:
             for member in self._members:
                 member.start_slice(_ONE_STEP_S)
-            ended = [self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)]
-            steps.append(lockstep(ended))
+            steps.append(lockstep(self._ask(lambda member: member.end_slice())))
         stride = -(-len(steps) // MAX_STEP_TIMES)
         return Slice(
             start_s=steps[0].start_s,

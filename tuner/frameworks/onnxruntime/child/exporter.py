@@ -9,7 +9,7 @@ import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Set
 
 from ....child import onnxfile
-from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
+from ....child.inputs import WorkloadError, copy_described, write_own
 from ...tensorflow.child import importing, source
 from . import session
 
@@ -44,11 +44,7 @@ def export(spec: Report) -> None:
     """Write the model, what its inputs are and the graph of one item's call, null where that is not known."""
     path = os.path.join(spec["folder"], MODEL)
     if "from" not in spec:
-        os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-        import numpy as np
-
-        described = described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec, np.dtype)
-        write_described(spec["folder"], described, None)
+        write_own(spec, path, model_inputs(spec["workload"], spec["op_libraries"]))
         return
     convert(spec, path)
     copy_described(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Tuple
 
 from ....child import inputs
 from ....child.adapter import ArrayModel, Step
@@ -28,11 +28,6 @@ def export(spec: Report) -> None:
 class Model(ArrayModel):
     """A model compiled for each batch size, as OpenVINO is fastest; see `tuner.child.adapter.Model`."""
 
-    def __init__(self, spec: Report, described: "List[Report]") -> None:
-        super().__init__(spec, described)
-        self.compiled: Any = None
-        self.shapes: "Optional[Dict[str, Any]]" = None
-
     def start(self) -> None:
         """Read the model: its threads come when it is compiled, for the first arrays."""
         folder = self.spec["folder"]
@@ -44,19 +39,11 @@ class Model(ArrayModel):
         self.taken = {port.get_any_name() for port in self.model.inputs}
         self.properties = compiling.properties(self.spec["options"], self.spec["streams"])
 
-    def compiled_for(self, feed: Report) -> Any:
-        """Return the model compiled for arrays of these shapes; one at a time, as each holds the weights again."""
-        shapes = {name: array.shape for name, array in feed.items()}
-        if shapes != self.shapes:
-            self.compiled = None
-            self.compiled = compiling.compiled(self.core, self.model, shapes, self.properties)
-            self.shapes = shapes
-        return self.compiled
-
     def step(self, arrays: "Tuple[Any, ...]") -> Step:
         """Return a call of the model on arrays that are there, by a request of its own."""
         feed = {name: inputs.plain_strings(array) for name, array in zip(self.names, arrays) if name in self.taken}
-        infer = self.compiled_for(feed).create_infer_request().infer
+        compiled = self.made_for(feed, lambda each: compiling.compiled(self.core, self.model, each, self.properties))
+        infer = compiled.create_infer_request().infer
         return lambda: infer(feed, share_inputs=True)
 
     def named(self, outputs: Any) -> Report:
@@ -65,4 +52,4 @@ class Model(ArrayModel):
 
     def state(self, log: str) -> Report:
         """Return the properties that the compiled model tells."""
-        return {"properties": compiling.reported(self.compiled)}
+        return {"properties": compiling.reported(self.made)}

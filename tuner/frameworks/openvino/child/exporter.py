@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, Dict, List
 
 from ....child import onnxfile, usage
-from ....child.inputs import WorkloadError, copy_described, described_inputs, load_libraries, write_described
+from ....child.inputs import WorkloadError, copy_described, load_libraries, write_own
 
 MODEL = "model.xml"
 NOISE = re.compile(r"Check |Exception from |FrontEnd API failed|Summary:|To facilitate ")
@@ -49,13 +49,10 @@ def export(spec: Report) -> None:
         convert(spec, os.path.join(folder, MODEL))
         copy_described(spec)
         return
-    import numpy as np
-
-    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].lower().endswith(".onnx") else MODEL))
     path, libraries = spec["workload"], spec["op_libraries"]
-    facts = None if path.lower().endswith(".onnx") else value_facts(read(path, libraries))
-    described = described_inputs(model_inputs(path, libraries), spec, np.dtype, facts)
-    write_described(folder, described, None)
+    is_onnx = path.lower().endswith(".onnx")
+    facts = None if is_onnx else value_facts(read(path, libraries))
+    write_own(spec, os.path.join(folder, ONNX if is_onnx else MODEL), model_inputs(path, libraries), facts)
 
 
 def core(libraries: "List[str]") -> Any:

@@ -6,11 +6,11 @@ import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
+from ....child.adapter import ArrayModel, Step
 from . import exporter, facts, importing, libraries, operators, source, timeline
 
 OUT_OF_MEMORY = ("ResourceExhaustedError",)
 Report = Dict[str, Any]
-Step = Callable[[], Any]
 
 
 def load() -> Any:
@@ -66,13 +66,10 @@ def own_notes() -> "list[list[str]]":
     return source.NOTES
 
 
-class Model:
+class Model(ArrayModel):
     """A SavedModel's signature, compiled or not, or the model's own code; see `tuner.child.adapter.Model`."""
 
-    def __init__(self, spec: Report, described: "list[Report]") -> None:
-        self.spec = spec
-        self.described = described
-        self.bind: Callable[[Report], Step]
+    bind: Callable[[Report], Step]
 
     def arguments(self, batch_size: int) -> "tuple[Any, ...]":
         """Return the arrays of one call."""
@@ -127,8 +124,7 @@ class Model:
 
         With 0 steps all is made ready for that, and nothing returned.
         """
-        named = {each["name"]: array for each, array in zip(self.described, arrays)}
-        told = operators.traced(*source.place(self.spec), named, n_steps)
+        told = operators.traced(*source.place(self.spec), dict(zip(self.names, arrays)), n_steps)
         return dict(told, roof=operators.roof()) if n_steps else told
 
     def timeline(self, arrays: "tuple[Any, ...]", blocks: "tuple[int, int]") -> Report:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ....child import inputs
 from ....child.adapter import ArrayModel, Step
-from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
+from ....child.inputs import WorkloadError, copy_described, write_own
 from ....devices.child import nvidia
 from ...onnxruntime.child import exporter
 from . import engine
@@ -31,10 +31,7 @@ def export(spec: Report) -> None:
         exporter.convert(spec, path)
         copy_described(spec)
         return
-    os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-    import numpy as np
-
-    write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec, np.dtype), None)
+    write_own(spec, path, model_inputs(spec["workload"]))
 
 
 def model_inputs(path: str) -> List[Report]:
@@ -65,30 +62,18 @@ def model_inputs(path: str) -> List[Report]:
 class Model(ArrayModel):
     """An engine for each shape of the inputs; see `tuner.child.adapter.Model`."""
 
-    def __init__(self, spec: Report, described: "List[Report]") -> None:
-        super().__init__(spec, described)
-        self.engine: Optional[engine.Engine] = None
-        self.shapes: Optional[engine.Shapes] = None
-
     def start(self) -> None:
         """Load libraries of plugins; an engine is built for the shapes of the first arrays."""
         if self.spec["kind"] == "onnx":  # else it is converted
             inputs.load_libraries(self.spec["op_libraries"], lambda path: ctypes.CDLL(path, ctypes.RTLD_GLOBAL))
 
-    def engine_for(self, feed: Report) -> engine.Engine:
-        """Return the engine for arrays of these shapes; one at a time, as each holds the weights again."""
-        shapes = {name: tuple(array.shape) for name, array in feed.items()}
-        if self.engine is None or shapes != self.shapes:
-            self.engine = None
-            path = os.path.join(self.spec["folder"], MODEL)
-            self.engine = engine.Engine(engine.plan_of(path, shapes, self.spec["options"]))
-            self.shapes = shapes
-        return self.engine
-
     def step(self, arrays: "Tuple[Any, ...]") -> Step:
         """Return a call of the engine on arrays that are there, in a context of its own."""
         feed = dict(zip(self.names, arrays))
-        return self.engine_for(feed).caller(feed, copies_inputs=self.spec["feed"] != "device")
+        path = os.path.join(self.spec["folder"], MODEL)
+        built = self.made_for(feed, lambda each: engine.Engine(engine.plan_of(path, each, self.spec["options"])))
+        caller: Step = built.caller(feed, copies_inputs=self.spec["feed"] != "device")
+        return caller
 
     def state(self, log: str) -> Report:
         """Return whether TF32 may be used: of its options an engine tells none."""
