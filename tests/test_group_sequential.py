@@ -45,7 +45,6 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate, estimate
-from tuner.stats.moderation import Prior
 from tuner.stats.noise import PRIOR_NOISE, Noise, log_ratio_of_rounds
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
@@ -165,12 +164,7 @@ def test_stored_finals_are_read_with_the_noise_that_they_had_and_earlier_ones_as
     assert 3 < log_ratio.df < 4 + 4 + 3
     assert again.verdict("tf-default", INCUMBENT).code is finals_test.verdicts()["tf-default"].code
     x = estimates().y[:, 0] - estimates().y[:, 1]
-    for earlier in (estimates(), estimates(prior=None)):
-        assert earlier.log_ratio("tf-default", INCUMBENT) == estimate(x)
-    prior = estimates(prior={"sd": 0.02, "df": 1.0}).log_ratio("tf-default", INCUMBENT)
-    assert prior == Prior(sd=0.02, df=1.0).moderate(estimate(x))
-    with pytest.raises(ValueError, match="sd"):
-        estimates(prior={"df": 1.0})
+    assert estimates().log_ratio("tf-default", INCUMBENT) == estimate(x)
 
 
 def test_tests_have_rounds_in_common_and_each_contender_runs_once() -> None:

@@ -204,8 +204,6 @@ def test_it_is_shown_beside_the_answers_that_it_was_asked_for(
         [row] = msgspec.json.decode(call("list", "--json", *storage)[1])
         return study.same_latency is not None, study.why_no_same_latency, lines, row["same_latency"]
 
-    record.put("why_no_same_latency", "an earlier version kept the words alone")
-    assert shown() == (False, "an earlier version kept the words alone", [], None)
     record.put("no_same_latency", {"why": "no time was left", "beside": beside})
     assert shown() == (False, "no time was left", [], None)
     record.put("latency_finals", {**held, "beside": beside})

@@ -349,7 +349,8 @@ def parse_batch_sizes(text: str | None) -> list[int] | None:
 def _storage(url: str) -> str:
     """Return the storage's URL if it and the cache can be written."""
     check_writable(cache_dir(), "set TFTUNE_CACHE to a folder that you can write to")
-    return check_storage(url)
+    check_storage(url)
+    return url
 
 
 def _own_interpreter(workload: Workload) -> str | None:

@@ -281,8 +281,8 @@ class SequentialTest:
 
         Where forks are under suspicion there is a fresh round more, whatever the time.
         """
-        n_interrupted = len(self.rounds) - self.n_rounds
-        if n_interrupted > _MAX_INTERRUPTED_ROUNDS + self._n_discarded_forked_rounds():
+        n_interrupted = sum(bool(each.interruptions) and not each.is_contradicted for each in self.rounds)
+        if n_interrupted > _MAX_INTERRUPTED_ROUNDS:
             self.end_reason = "time"
         elif self._forks_suspected:
             return
@@ -366,9 +366,6 @@ class SequentialTest:
         names, y = log_rates(rounds, pair, self.objective)
         x = y[:, 0] - y[:, 1] if len(names) == 2 else np.array([])
         return np.asarray(x[~np.isnan(x)])
-
-    def _n_discarded_forked_rounds(self) -> int:
-        return sum(round_.is_contradicted for round_ in self.rounds)
 
 
 def hold_rounds(

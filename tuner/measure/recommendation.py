@@ -15,7 +15,6 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
-from tuner.stats.moderation import Prior
 from tuner.stats.noise import Noise, log_ratio_of_rounds
 
 MUCH_LONGER = 1.25
@@ -41,8 +40,6 @@ class FinalsEstimates:
     """The most by which each mean log rate may be off because a command prints few digits, by first name."""
     noise: Noise | None = None
     """What is known of the noise beside these rounds; None in finals of earlier versions."""
-    prior: Prior | None = None
-    """What finals of some earlier versions believed that the log-ratio of one round scatters by."""
     rounds: Sequence[Round] = ()
     of_slices: Sequence[dict[str, Array]] = ()
     """The log rates of their slices (see `tuner.measure.rates.slice_log_rates`)."""
@@ -60,7 +57,6 @@ class FinalsEstimates:
         levels: Mapping[str, float],
         margin: float,
         noise: Noise | None,
-        prior: Prior | None = None,
     ) -> FinalsEstimates:
         """Return what rounds say of contenders."""
         of_slices = rates.slice_log_rates(rounds, contenders, objective)
@@ -76,7 +72,6 @@ class FinalsEstimates:
             margin=margin,
             rounding={name: rounding(own) for name, own in slices.items()},
             noise=noise,
-            prior=prior,
             rounds=rounds,
             of_slices=of_slices,
         )
@@ -107,9 +102,7 @@ class FinalsEstimates:
         if self.noise is not None:
             passes = rates.pass_log_ratios(self.rounds, self.of_slices, a, b)
             return replace(log_ratio_of_rounds(passes, self.noise), rounding=rounding)
-        estimate = replace(paired(self.y, i, j), rounding=rounding)
-        # One round says nothing of what rounds scatter by, whatever is believed of it.
-        return estimate if self.prior is None or estimate.n == 1 else self.prior.moderate(estimate)
+        return replace(paired(self.y, i, j), rounding=rounding)
 
     def level(self, a: str, b: str) -> float | None:
         """Return the level of an interval between two contenders: the stricter of those that they have.

@@ -82,8 +82,8 @@ class Costs:
         threads = self._threads(n, rest_s, n_bytes, missed_share, hardware)
         eta = self.terms.eta * np.minimum(1.0, (1 - self.serial) / _SERIAL)
         parallel_s = rest_s * (1 - self.serial + self.serial * eta * (1 + np.log2(threads))) / threads
-        cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware, self.terms)
-        memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware, self.terms)
+        cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware)
+        memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware)
         waking_s = self.fork_s * hops(threads) + self.asleep_s * (threads > 1)
         serial_s = rest_s * self.serial * (1 - eta) + hardware.waking * waking_s
         # Threads beyond those that fill the memory wait for it.
@@ -102,7 +102,7 @@ class Costs:
         return self._threads(n, self.rest_s(batch_size), n_bytes, missed(n_bytes, hardware), hardware)
 
     def _threads(self, n: float, rest_s: Array, n_bytes: Array, missed_share: Array, hardware: Hardware) -> Array:
-        one_s = rest_s + self.seen * moving_s(n_bytes, missed_share, 1.0, hardware, self.terms)
+        one_s = rest_s + self.seen * moving_s(n_bytes, missed_share, 1.0, hardware)
         grains = np.maximum(1.0, one_s / self.terms.grain_s)
         return np.asarray(np.where(self.library, n, np.minimum(n, grains)))
 
@@ -134,28 +134,22 @@ class Operating:
         return Operating(**{name: np.where(mask, *pair) for name, pair in pairs.items()})
 
 
-def moving_s(
-    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
-) -> Array:
+def moving_s(n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware) -> Array:
     """Return w(n, b) of bytes (s) of which a cache misses a share f, shape (operators,)."""
-    parts = (part(n_bytes, missed_share, threads, hardware, terms) for part in (from_cache_s, from_memory_s))
+    parts = (part(n_bytes, missed_share, threads, hardware) for part in (from_cache_s, from_memory_s))
     return np.asarray(sum(parts))
 
 
-def from_cache_s(
-    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
-) -> Array:
+def from_cache_s(n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware) -> Array:
     """Return the part of w(n, b) (s) of what a cache holds, shape (operators,)."""
     n = np.maximum(1.0, threads)
-    return np.asarray(n_bytes * (1 - missed_share) / (terms.cache_gain * n * hardware.one_bytes_s))
+    return np.asarray(n_bytes * (1 - missed_share) / (TERMS.cache_gain * n * hardware.one_bytes_s))
 
 
-def from_memory_s(
-    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
-) -> Array:
+def from_memory_s(n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware) -> Array:
     """Return the part of w(n, b) (s) of what comes from memory, shape (operators,)."""
     n = np.maximum(1.0, threads)
-    apart = np.where(n > hardware.cores_per_socket, 1 + (terms.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
+    apart = np.where(n > hardware.cores_per_socket, 1 + (TERMS.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
     return np.asarray(n_bytes * missed_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s))
 
 
@@ -188,7 +182,7 @@ def costs_of(
     b = np.array(sizes, dtype=float)
     fixed_bytes, bytes_per_item = lines(b, n_bytes)
     moved = np.nan_to_num(n_bytes)
-    memory_s = np.stack([moving_s(each, missed(each, hardware), 1.0, hardware, terms) for each in moved])
+    memory_s = np.stack([moving_s(each, missed(each, hardware), 1.0, hardware) for each in moved])
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.fmin.reduce(np.where(memory_s > 0, one_s / memory_s, np.nan), axis=0, initial=1.0)
     fixed_s, per_item_s = lines(b, np.maximum(0.0, one_s - seen * memory_s), scale=one_s)

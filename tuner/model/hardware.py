@@ -152,25 +152,24 @@ def hardware_of(
     socket_bytes_s: float | None = None,
     waking: float = 1.0,
     busy_loss: float | None = None,
-    terms: Terms = TERMS,
 ) -> Hardware:
     """Return a machine as simulations see it, its cores as fast as those that were measured.
 
     `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
-    `terms.socket_bandwidth` times the bytes of one thread on each socket, or `socket_bytes_s` where that is known; then
+    `TERMS.socket_bandwidth` times the bytes of one thread on each socket, or `socket_bytes_s` where that is known; then
     a thread moves no more than such a part of them, or than its share where a socket has fewer cores. `busy_loss` is ℓ
-    as measured there, None if it was not: then it is `terms.busy_loss`.
+    as measured there, None if it was not: then it is `TERMS.busy_loss`.
     """
     sockets = max(1, machine.sockets)
     cores = machine.physical_cores
     one_bytes_s = bytes_s[1]
-    most_bytes_s = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
+    most_bytes_s = one_bytes_s * min(cores, TERMS.socket_bandwidth * sockets)
     if socket_bytes_s is not None:
-        one_bytes_s = min(one_bytes_s, socket_bytes_s / min(terms.socket_bandwidth, max(1.0, cores / sockets)))
+        one_bytes_s = min(one_bytes_s, socket_bytes_s / min(TERMS.socket_bandwidth, max(1.0, cores / sockets)))
         most_bytes_s = min(cores * one_bytes_s, sockets * socket_bytes_s)
     elif is_here:
         # Threads that were measured may not have been enough to fill it.
-        is_full = max(bytes_s) >= min(cores, terms.socket_bandwidth)
+        is_full = max(bytes_s) >= min(cores, TERMS.socket_bandwidth)
         most_bytes_s = max(bytes_s.values()) if is_full else max(most_bytes_s, *bytes_s.values())
     # Caches are those of the host; the process may have a part of it.
     share = min(1.0, machine.logical_cpus / max(1, machine.online_cpus))
@@ -184,6 +183,6 @@ def hardware_of(
         one_bytes_s=one_bytes_s,
         most_bytes_s=max(one_bytes_s, most_bytes_s),
         cache_bytes=cache_bytes,
-        busy_loss=terms.busy_loss * min(1.0, (cores - 1) / (terms.busy_cores - 1)) if busy_loss is None else busy_loss,
+        busy_loss=TERMS.busy_loss * min(1.0, (cores - 1) / (TERMS.busy_cores - 1)) if busy_loss is None else busy_loss,
         waking=waking,
     )

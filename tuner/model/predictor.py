@@ -146,9 +146,7 @@ class Predictor:
         return n_items / (simulated.makespan_s * ratio)
 
 
-def predictor_of(
-    profiles: Mapping[int, Profile], hardware: Hardware, *, has_teams: bool, terms: Terms = TERMS
-) -> Predictor:
+def predictor_of(profiles: Mapping[int, Profile], hardware: Hardware, *, has_teams: bool) -> Predictor:
     """Return the predictor of a workload by its profiles on a machine, by batch size.
 
     `has_teams` tells whether oneDNN's threads are teams of OpenMP's. Raises ValueError where there is no profile.
@@ -159,14 +157,13 @@ def predictor_of(
     smallest = profiles[min(profiles)]
     asked = next((each for each in profiles.values() if each.traced[0].exposed is not None), smallest)
     dispatch_s = asked.between_s / max(1, asked.n_runs)
-    costs = costs_of(profiles, hardware, terms, dispatch_s=dispatch_s)
+    costs = costs_of(profiles, hardware, dispatch_s=dispatch_s)
     predictor = Predictor(
         costs=costs,
         inputs=[_inputs(operator, operators) for operator in operators],
         profiled_on=hardware,
         dispatch_s=dispatch_s,
         has_teams=has_teams,
-        terms=terms,
     )
     predictor.calibration = _calibration(predictor, profiles, hardware)
     return predictor

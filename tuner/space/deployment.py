@@ -11,6 +11,7 @@ from tuner.devices.gpu import KIND as GPU
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
+_EITHERS = ("cpus", "processes", "cpu_sets", "streams", "shared_batch", "name", "share", "members", "gpu")
 _ALWAYS_TOLD = ("env", "arguments", "cpus")
 
 
@@ -98,20 +99,14 @@ class Deployment:
         env = {**self.env, **other.env}
         if PRELOAD in self.env and PRELOAD in other.env:
             env[PRELOAD] = f"{self.env[PRELOAD]}:{other.env[PRELOAD]}"
+        usual = Deployment()
+        whose = {name: self if getattr(other, name) == getattr(usual, name) else other for name in _EITHERS}
         return Deployment(
             env=env,
             options={**self.options, **other.options},
             arguments={**self.arguments, **other.arguments},
-            cpus=self.cpus if other.cpus is None else other.cpus,
-            processes=self.processes if other.processes == 1 else other.processes,
-            cpu_sets=other.cpu_sets or self.cpu_sets,
-            streams=self.streams if other.streams == 1 else other.streams,
-            shared_batch=other.shared_batch or self.shared_batch,
-            name=other.name or self.name,
-            share=other.share or self.share,
-            members=other.members or self.members,
-            gpu=self.gpu if other.gpu is None else other.gpu,
             device=self.device if other.gpu is None else other.device,
+            **{name: getattr(of, name) for name, of in whose.items()},
         )
 
     def holds(self, part: Deployment) -> bool:

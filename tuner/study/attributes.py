@@ -19,7 +19,6 @@ from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import INCUMBENT, Contender, Round
 from tuner.stats.equivalence import MARGIN
-from tuner.stats.moderation import Prior
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.subject import Subject, Values
 from tuner.workload.spec import WorkloadSpec
@@ -92,8 +91,7 @@ class StoredFinals:
 
     `node` is the node of a cluster that they were held on, empty outside of clusters.
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name. `noise` is what
-    was known of the noise beside the rounds, None in those of earlier versions; some of these have a `prior`, which is
-    what the log-ratio of one round was believed to scatter by.
+    was known of the noise beside the rounds, None in those of earlier versions.
     """
 
     began: str
@@ -103,7 +101,6 @@ class StoredFinals:
     levels: dict[str, float]
     margin: float
     noise: Noise | None
-    prior: Prior | None
     ended: str
 
     @classmethod
@@ -123,7 +120,6 @@ class StoredFinals:
             levels=dict(levels),
             margin=float(data.get("margin", MARGIN)),
             noise=convert(data.get("noise"), Noise | None),
-            prior=convert(data.get("prior"), Prior | None),
             ended=data.get("ended", ""),
         )
 
@@ -140,7 +136,6 @@ class StoredFinals:
             levels=levels,
             margin=self.margin,
             noise=self.noise,
-            prior=self.prior,
         )
 
 
@@ -312,8 +307,6 @@ class Attributes:
     @property
     def why_no_same_latency(self) -> str | None:
         """Return why the last run that asked held no such finals, None where it did, or gave other answers."""
-        if "no_same_latency" not in self.raw:  # earlier studies kept the words alone
-            return self.get("why_no_same_latency", str)
         return self._beside("no_same_latency", lambda data: str(data["why"]))
 
     def _beside(self, key: str, parse: Callable[[Any], T]) -> T | None:

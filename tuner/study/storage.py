@@ -27,17 +27,12 @@ IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study, with the host that copied it."""
 
 
-def check_storage(url: str, *, create: bool = True) -> str:
-    """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
+def check_storage(url: str, *, create: bool = True) -> bool:
+    """Raise BadInputError for a storage URL that cannot be opened; writes nothing.
 
     With `create`, the file's folder need not exist, but the one that it lies in; without, nothing need be writable.
+    Returns whether the tables, if there are any, are known to be this Optuna's.
     """
-    _check(url, create=create)
-    return url
-
-
-def _check(url: str, *, create: bool) -> bool:
-    """Check a storage URL; return whether the tables, if there are any, are known to be this Optuna's."""
     if not url.isprintable():
         raise BadInputError(f"storage {url!r} holds a character that cannot be shown", "give --storage another name")
     scheme, _, place = url.removeprefix(FILE_URL).partition(":")
@@ -125,7 +120,7 @@ def no_study(name: str, url: str) -> BadInputError:
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
-    is_checked = _check(url, create=create)
+    is_checked = check_storage(url, create=create)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = sqlite_file(url)
     if file is not None and create:

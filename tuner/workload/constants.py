@@ -188,9 +188,7 @@ class _Reader:
                     raise _Unknown
                 for each, part in zip(elements, value, strict=True):
                     self.store(each, part, node, names)
-            case ast.Tuple() | ast.List():
-                raise _Unknown
-            case ast.Subscript() | ast.Attribute():
+            case ast.Tuple() | ast.List() | ast.Subscript() | ast.Attribute():
                 raise _Unknown
 
     def import_from(self, node: ast.ImportFrom, names: Namespace) -> None:

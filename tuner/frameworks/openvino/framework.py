@@ -119,11 +119,8 @@ class OpenVinoBuild(probing.ProbedBuild):
     """The precisions that the CPU device has, as it tells them."""
     converters: dict[str, str]
     """The versions of what a workload is exported by, by name; none of what is not installed."""
-
-    @property
-    def fork_refusal(self) -> str:
-        """Return that it is not forked: its pool of threads begins with the import, and none of it is in a fork."""
-        return "OpenVINO's thread pool does not survive a fork"
+    fork_refusal = "OpenVINO's thread pool does not survive a fork"
+    """Its pool of threads begins with the import, and none of it is in a fork."""
 
 
 def threads_on(cores: int) -> dict[str, Value]:

@@ -81,11 +81,8 @@ class TensorRtBuild(probing.ProbedBuild):
     tensorrt: str
     converters: dict[str, str]
     """The versions of what a workload is exported by, by name; none of what is not installed."""
-
-    @property
-    def fork_refusal(self) -> str:
-        """Return that it is not forked: CUDA's driver is none in a fork."""
-        return "CUDA does not survive a fork"
+    fork_refusal = "CUDA does not survive a fork"
+    """CUDA's driver is none in a fork."""
 
 
 class TensorRt(ConvertedFramework):
