@@ -23,7 +23,7 @@ from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import TunerError
 from tuner.frameworks import probing
-from tuner.frameworks.onnxruntime.knobs import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.framework import OnnxRuntimeBuild
 from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.identity import digest

@@ -21,7 +21,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks import registry
 from tuner.frameworks.command.framework import CommandBuild
 from tuner.frameworks.framework import Framework
-from tuner.frameworks.onnxruntime.knobs import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.framework import OnnxRuntimeBuild
 from tuner.frameworks.openvino.framework import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorrt.framework import TensorRtBuild

@@ -22,8 +22,7 @@ from tests.conftest import Call
 from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.child import exporter, session
-from tuner.frameworks.onnxruntime.framework import FRAMEWORK, why_no_gpu
-from tuner.frameworks.onnxruntime.knobs import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.framework import FRAMEWORK, OnnxRuntimeBuild, why_no_gpu
 from tuner.frameworks.openvino.child import exporter as openvino_exporter
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request, space_file
