@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.workload.headers import check_alike
-from tuner.workload.reading import Reading, plain, read
+from tuner.workload.reading import Reading, check_alike, plain, read
 from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time
 
 RATE = r"rate: ([0-9.]+)"

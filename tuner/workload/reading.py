@@ -16,6 +16,12 @@ only marks of columns may stand: behind any other the number may go on, and it i
 keeps the words around it. Numbers with other words are doubtful: refused if they are far apart, else shown by a note.
 Whatever can be read in two ways is refused: `12,84`, `1:23` and `1 830` are one number to some readers and two to
 others. A separator that the pattern itself names, with a digit on its other side, parts two columns.
+
+    Name (time in us)     Min     Mean          benchmark programs choose such a unit again in each run, and
+    test_predict        598.1    667.9          {"latency": 1.2, "unit": "ms"} has another one in the next
+
+Which number such a unit belongs to is not known. So nothing is converted: a run is refused if its units differ from the
+units of the first run, and the difference explains why its numbers do.
 """
 
 from __future__ import annotations
@@ -25,12 +31,11 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before, may_be_thousands, two_dots, worth
-from tuner.workload.headers import check_alike, units_in
-from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives
+from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives, scales
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")  # such as a BOM
@@ -112,6 +117,18 @@ _IN_PARTS = re.compile(
 """A duration: 1m12.3s, 1 hour, 2 minutes."""
 _CLOCK = re.compile(rf"(?<![\w.,:])(?:[0-9]+:)?[0-9]{{1,2}}:[0-5][0-9](?:[.,][0-9]++)?+(?!\w|:| ?(?:{_RATIO}))")
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+# Units that stand away from their numbers: in the head of a table, in a field beside them, or at a list's end.
+_RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|[A-Za-z]*ps|Hz|flops)"
+_UNIT = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_MULTIPLE})"
+_ENDS_LOOKED_AT = 1 << 16  # characters at each end of an output
+_PLACES = [
+    re.compile(rf"[\[(]{_UNIT}[\])]"),
+    re.compile(rf"\b(?i:in) {_UNIT}(?![\w/])"),
+    re.compile(rf"(?i:units?)[\"']?\s*[:=]\s*[\"']?{_UNIT}(?![\w/])"),
+    re.compile(rf"(?:^|[,;|\t\"'])\s*{_UNIT}\s*(?=$|[,;|\t\"'])", re.MULTILINE),
+    # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms.
+    re.compile(rf"(?<![\w.])[0-9][0-9.,]*(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,6 +516,36 @@ def _labelled(before: str) -> str:
         if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
             return str(label[label.lastgroup or 0])
     return ""
+
+
+def units_in(lines: str) -> tuple[str, ...]:
+    """Return the units that an output names, each once."""
+    ends = lines if len(lines) <= 2 * _ENDS_LOOKED_AT else f"{lines[:_ENDS_LOOKED_AT]}\n{lines[-_ENDS_LOOKED_AT:]}"
+    return tuple(sorted({" ".join(found["unit"].split()) for each in _PLACES for found in each.finditer(ends)}))
+
+
+def check_alike(
+    values: Sequence[float], units: Sequence[str], first_values: Sequence[float], first_units: Sequence[str]
+) -> None:
+    """Raise NoNumberError if numbers without units differ from the numbers of the first run because these units do."""
+    apart = math.log(statistics.median(values) / statistics.median(first_values))
+    gone = [each for each in first_units if each not in units] or [""]
+    for new in [each for each in units if each not in first_units] or [""]:
+        for old in gone:
+            if any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
+                raise NoNumberError(
+                    f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
+                    f"{old or 'none'}",
+                    "let the command print one unit under every setting: pytest-benchmark has --benchmark-time-unit=ms",
+                )
+
+
+def _scales(unit: str, other: str) -> list[float]:
+    """Return how many of the other unit one of this unit may be; "" is the unit without a prefix."""
+    own, others = scales(unit), scales(other)
+    if unit and other:
+        return [own[root] / others[root] for root in own if root in others]
+    return [*own.values()] if unit else [1 / each for each in others.values()]
 
 
 def _short(text: str) -> str:
