@@ -25,7 +25,9 @@ class ConvertedFramework(framework.Framework):
     conversion: int
 
     def __init_subclass__(cls) -> None:
-        """Read what TensorFlow reads, too."""
+        """Be called as the package of its builds; read what TensorFlow reads, too."""
+        cls.name, cls.title = cls.build.subject.package, cls.build.subject.title
+        cls.child, cls.spaces = cls.build.subject.folder, cls.build.subject.folder.parent / "spaces"
         cls.suffixes = {**cls.files, **TENSORFLOW.suffixes}
         cls.kinds = (*cls.files.values(), *TENSORFLOW.kinds)
 

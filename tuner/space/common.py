@@ -78,7 +78,6 @@ TF32 = Knob(
     in_every_setting=False,
     read_at_start=True,
     default=lambda *_: 1,
-    audit=auditing.unobservable,
     devices=(GPU,),
     makers=(NVIDIA,),
     changes_numerics=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.machine.host import Machine
-from tuner.space.auditing import Audit
+from tuner.space.auditing import Audit, unobservable
 from tuner.space.carrier import Carrier, Preload, Variable
 from tuner.space.experiment import Experiment
 from tuner.space.term import Vocabulary
@@ -34,7 +34,7 @@ class Knob:
     """How a value comes into a process."""
     default: Callable[[Machine, Any, int], Value]
     """What the framework does when nothing is set, on a machine and a build, at the default batch size."""
-    audit: Audit | None
+    audit: Audit | None = unobservable
     """How a process shows that it took effect; None of an `Argument` or of `Streams`, which our own code is given."""
     in_every_setting: bool = True
     read_at_start: bool = False

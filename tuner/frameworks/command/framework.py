@@ -16,7 +16,6 @@ from tuner.devices.nvidia import NVIDIA, TF32_VARIABLE
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.openmp import THREADING
-from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
@@ -37,7 +36,6 @@ _ALL = (
         values=Numbers(counts_threads=True),
         carrier=Variable("OMP_NUM_THREADS"),
         default=lambda machine, *_: machine.logical_cpus,
-        audit=unobservable,
         contrast_values=one_or_all,
         n_threads=lambda values: int(values["openmp_threads"]),
     ),
@@ -47,7 +45,6 @@ _ALL = (
         values=Words(words=(_UNBOUND, _CLOSE, _SPREAD)),
         carrier=Variable("OMP_PROC_BIND"),
         default=lambda *_: _UNBOUND,
-        audit=unobservable,
         contrast_values=lambda _: (_UNBOUND, _CLOSE),
     ),
     BATCH_SIZE,
@@ -63,7 +60,6 @@ _ALL = (
         in_every_setting=False,
         read_at_start=True,
         default=lambda *_: _OWN,
-        audit=unobservable,
         devices=(GPU,),
         makers=(NVIDIA,),
         changes_numerics=True,
@@ -75,7 +71,6 @@ _ALL = (
         carrier=Variable("CUDA_DEVICE_MAX_CONNECTIONS"),
         in_every_setting=False,
         default=lambda *_: 8,
-        audit=unobservable,
         devices=(GPU,),
         makers=(NVIDIA,),
     ),

@@ -379,10 +379,6 @@ def _none(reason: str, hint: str) -> BadInputError:
 class OnnxRuntime(ConvertedFramework):
     """Its execution providers for CPUs, and for NVIDIA's GPUs."""
 
-    name = "onnxruntime"
-    title = "ONNX Runtime"
-    child = SUBJECT.folder
-    spaces = Path(__file__).parent / "spaces"
     knobs = KNOBS
     baselines = BASELINES
     build = OnnxRuntimeBuild

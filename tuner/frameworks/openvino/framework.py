@@ -28,8 +28,9 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import SWITCH, Numbers, Value, Words
 
-_HERE = Path(__file__).parent
-_SUBJECT = probing.ProbedPackage(title="OpenVINO", package="openvino", install="openvino", folder=_HERE / "child")
+_SUBJECT = probing.ProbedPackage(
+    title="OpenVINO", package="openvino", install="openvino", folder=Path(__file__).parent / "child"
+)
 _PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
 THREADS, PINNING = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"
 LATENCY = "LATENCY"
@@ -157,10 +158,6 @@ BASELINES: tuple[Baseline, ...] = (
 class OpenVino(ConvertedFramework):
     """Its CPU device."""
 
-    name = "openvino"
-    title = "OpenVINO"
-    child = _SUBJECT.folder
-    spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
     build = OpenVinoBuild

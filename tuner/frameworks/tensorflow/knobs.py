@@ -26,7 +26,6 @@ from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
 from tuner.machine.openmp import THREADING
 from tuner.space import term
-from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32, one_or_all
 from tuner.space.knob import Knob
@@ -230,7 +229,6 @@ _ALL = (
         read_at_start=True,
         inactive_reason=_no_onednn,
         default=lambda *_: 0,
-        audit=unobservable,
     ),
     Knob(
         name="xla",
@@ -274,7 +272,6 @@ _ALL = (
         carrier=Variable("TF_GPU_ALLOCATOR", {"bfc": None, "cuda_malloc_async": "cuda_malloc_async"}),
         in_every_setting=False,
         default=lambda *_: "bfc",
-        audit=unobservable,
         devices=(GPU,),
         makers=(NVIDIA,),
     ),
@@ -286,7 +283,6 @@ _ALL = (
         carrier=Option("auto_mixed_precision", without="off"),
         in_every_setting=False,
         default=lambda *_: "off",
-        audit=unobservable,
         devices=(GPU,),
         changes_numerics=True,
     ),

@@ -13,7 +13,6 @@ from tuner.devices.nvidia import NVIDIA
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
-from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
@@ -21,8 +20,9 @@ from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Words
 
-_HERE = Path(__file__).parent
-_SUBJECT = probing.ProbedPackage(title="TensorRT", package="tensorrt", install="tensorrt", folder=_HERE / "child")
+_SUBJECT = probing.ProbedPackage(
+    title="TensorRT", package="tensorrt", install="tensorrt", folder=Path(__file__).parent / "child"
+)
 DEFAULT_LEVEL, MOST_LEVEL = 3, 5
 
 _ALL = (
@@ -32,7 +32,6 @@ _ALL = (
         values=Numbers(minimum=0, limit=MOST_LEVEL),
         carrier=Option("builder_optimization_level"),
         default=lambda *_: DEFAULT_LEVEL,
-        audit=unobservable,
         devices=(GPU,),
     ),
     Knob(
@@ -42,7 +41,6 @@ _ALL = (
         carrier=Option("max_aux_streams", without="auto"),
         in_every_setting=False,
         default=lambda *_: "auto",
-        audit=unobservable,
         devices=(GPU,),
     ),
     BATCH_SIZE,
@@ -88,10 +86,6 @@ class TensorRtBuild(probing.ProbedBuild):
 class TensorRt(ConvertedFramework):
     """Engines that are built for one shape of the inputs."""
 
-    name = "tensorrt"
-    title = "TensorRT"
-    child = _SUBJECT.folder
-    spaces = _HERE / "spaces"
     knobs = KNOBS
     baselines = BASELINES
     build = TensorRtBuild
