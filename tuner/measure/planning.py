@@ -130,6 +130,6 @@ def tail_time_s(plan: FinalsPlan, costs: Sequence[Cost], *, n_steps: int) -> flo
     return math.ceil(n_steps / steps_a_round) * plan.round_s(costs)
 
 
-def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = TYPICAL_ROUNDS) -> float:
+def noise_floor(noise: Noise, plan: FinalsPlan) -> float:
     """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
-    return noise.floor(rounds=rounds, slices=plan.independent_slices)
+    return noise.floor(rounds=TYPICAL_ROUNDS, slices=plan.independent_slices)

@@ -95,12 +95,12 @@ def overhead_of(
     )
 
 
-def share_of(values: Sequence[float], *, level: float = 0.95) -> Share:
+def share_of(values: Sequence[float]) -> Share:
     """Return the mean of shares with Student's interval, which ends at 0 and 1."""
     own = estimate(values)
     if own.df <= 0:
         return Share(estimate=own.mean)
-    half = own.half_width(level)
+    half = own.half_width()
     return Share(estimate=own.mean, low=max(0.0, own.mean - half), high=min(1.0, own.mean + half))
 
 
@@ -116,7 +116,7 @@ class HidingBatch:
     high: int | None
 
 
-def hiding_batch(curve: Sequence[tuple[int, Share]], *, below: float = HIDDEN) -> HidingBatch:
+def hiding_batch(curve: Sequence[tuple[int, Share]]) -> HidingBatch:
     """Return the smallest batch size from which on the exposed overhead is below a share, and for both ends of it.
 
     `curve` has (batch size, exposed overhead) of those that were measured. A share without an interval may be anything.
@@ -124,7 +124,7 @@ def hiding_batch(curve: Sequence[tuple[int, Share]], *, below: float = HIDDEN) -
     falling = sorted(curve, key=lambda each: -each[0])
 
     def first(end: Callable[[Share], float]) -> int | None:
-        hidden = list(itertools.takewhile(lambda each: end(each[1]) < below, falling))
+        hidden = list(itertools.takewhile(lambda each: end(each[1]) < HIDDEN, falling))
         return hidden[-1][0] if hidden else None
 
     return HidingBatch(

@@ -82,3 +82,6 @@ TF32 = Knob(
     makers=(NVIDIA,),
     changes_numerics=True,
 )
+
+OF_PROCESSES = (CPUS, INSTANCES, STREAMS, MALLOC)
+"""The knobs of processes, whatever they run."""

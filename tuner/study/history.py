@@ -17,9 +17,11 @@ from tuner.study.surrogate import posterior_means, posterior_moments
 from tuner.study.trials import Score, Trial, estimated
 
 _LEAST_SD = 1e-9  # of what is known without error
+Posterior = Mapping[Setting, float]
+"""What a model of the trials expects of settings: log-ratios to the default."""
 
 
-def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
+def incumbent(trials: Sequence[Trial], posterior: Posterior | None = None) -> Trial | None:
     """Return the best trial among those that were not stopped early: the largest posterior mean.
 
     `posterior` is the posterior mean (log-ratio) of each setting, as `tuner.study.surrogate.posterior_means` has it.
@@ -31,9 +33,7 @@ def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None
     return max(candidates, key=lambda t: means.get(t.setting, t.log_ratio or 0.0), default=None)
 
 
-def tied(
-    trials: Sequence[Trial], *, process_sd: float, level: float = 0.95, posterior: Mapping[Setting, float] | None = None
-) -> list[Trial]:
+def tied(trials: Sequence[Trial], *, process_sd: float, posterior: Posterior | None = None) -> list[Trial]:
     """Return the trials that are statistically tied with the incumbent, including itself.
 
     `process_sd` is σ_p (log scale); `posterior` as for `incumbent`.
@@ -41,14 +41,8 @@ def tied(
     best = incumbent(trials, posterior)
     if best is None:
         return []
-    tied_trials = []
-    for trial in trials:
-        difference = trial.difference(best, process_sd)
-        if difference is None or not trial.eligible or trial.over_limit:
-            continue
-        if trial is best or difference.interval(level)[1] >= 1.0:
-            tied_trials.append(trial)
-    return tied_trials
+    differences = [(t, t.difference(best, process_sd)) for t in trials if t.eligible and not t.over_limit]
+    return [t for t, each in differences if each is not None and (t is best or each.interval()[1] >= 1.0)]
 
 
 class History:

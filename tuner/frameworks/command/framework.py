@@ -18,7 +18,7 @@ from tuner.frameworks import framework
 from tuner.machine.openmp import THREADING
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
+from tuner.space.common import BATCH_SIZE, OF_PROCESSES, one_or_all
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -48,10 +48,7 @@ _ALL = (
         contrast_values=lambda _: (_UNBOUND, _CLOSE),
     ),
     BATCH_SIZE,
-    CPUS,
-    INSTANCES,
-    STREAMS,
-    MALLOC,
+    *OF_PROCESSES,
     Knob(
         name="tf32_override",
         meaning="whether CUDA's libraries round to TF32: as in the program, never or always; changes numerics",

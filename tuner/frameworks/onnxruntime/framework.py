@@ -28,7 +28,7 @@ from tuner.space import experiment
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.baseline import Baseline, of_instances
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32, one_or_all
+from tuner.space.common import BATCH_SIZE, OF_PROCESSES, TF32, one_or_all
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Experiment, Observation, Reach, observed
 from tuner.space.knob import Knob
@@ -293,14 +293,9 @@ _ALL = (
     ),
     _cuda("prefer_nhwc", "whether channels come last in memory, as tensor cores want them (1)", SWITCH, 0),
     TF32,
-    CPUS,
-    INSTANCES,
-    STREAMS,
-    MALLOC,
+    *OF_PROCESSES,
 )
 
-
-KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
 # It looks for the cores where it runs: the numbers of CPUs differ from one container to the next.
 _AFFINITY_LINES = """
@@ -379,7 +374,7 @@ def _none(reason: str, hint: str) -> BadInputError:
 class OnnxRuntime(ConvertedFramework):
     """Its execution providers for CPUs, and for NVIDIA's GPUs."""
 
-    knobs = KNOBS
+    knobs: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}  # not changed
     baselines = BASELINES
     build = OnnxRuntimeBuild
     switches = ("ORT_", "LD_", "PYTHON")

@@ -21,7 +21,7 @@ from tuner.machine.host import Machine
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 from tuner.space.baseline import Baseline, of_instances
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, one_or_all
+from tuner.space.common import BATCH_SIZE, OF_PROCESSES, one_or_all
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
@@ -98,14 +98,8 @@ _ALL = (
         audit=property_("inference_precision", PRECISION),
         changes_numerics=True,
     ),
-    CPUS,
-    INSTANCES,
-    STREAMS,
-    MALLOC,
+    *OF_PROCESSES,
 )
-
-
-KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +152,7 @@ BASELINES: tuple[Baseline, ...] = (
 class OpenVino(ConvertedFramework):
     """Its CPU device."""
 
-    knobs = KNOBS
+    knobs: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}  # not changed
     baselines = BASELINES
     build = OpenVinoBuild
     switches = ("OV_", "OPENVINO_", "LD_", "PYTHON")

@@ -15,7 +15,7 @@ from tuner.frameworks import framework, probing
 from tuner.frameworks.converted import ConvertedFramework
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
+from tuner.space.common import BATCH_SIZE, OF_PROCESSES, TF32
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Words
@@ -45,13 +45,8 @@ _ALL = (
     ),
     BATCH_SIZE,
     TF32,
-    CPUS,
-    INSTANCES,
-    STREAMS,
-    MALLOC,
+    *OF_PROCESSES,
 )
-
-KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
 
 BASELINES: tuple[Baseline, ...] = (
@@ -86,7 +81,7 @@ class TensorRtBuild(probing.ProbedBuild):
 class TensorRt(ConvertedFramework):
     """Engines that are built for one shape of the inputs."""
 
-    knobs = KNOBS
+    knobs: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}  # not changed
     baselines = BASELINES
     build = TensorRtBuild
     switches = ("LD_", "PYTHON")
