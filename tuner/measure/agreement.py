@@ -34,10 +34,7 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
     """
     if not reference or not candidate or reference["inputs"] != candidate["inputs"] or not reference["outputs"]:
         return None
-    parts = [_deviation(reference, candidate)]
-    batch, other = reference.get("batch"), candidate.get("batch")
-    if batch and other and batch["inputs"] == other["inputs"]:
-        parts.append(_deviation(batch, other))
+    parts = [_deviation(a, b) for a, b in _pairs(reference, candidate)]
     return max((part for part in parts if part is not None), default=None)
 
 
@@ -59,14 +56,18 @@ def only_not_finite(found: Mapping[str, Mapping[str, int]], others: Iterable[str
 
 def _moved(reference: Sample, candidate: Sample) -> bool:
     """Return whether outputs are not finite at different places, in the first item or, of one batch, in that."""
-    batch, other = reference.get("batch"), candidate.get("batch")
-    pairs = [(reference, candidate)]
-    pairs += [(batch, other)] if batch and other and batch["inputs"] == other["inputs"] else []
     return any(
         moved(a.get("not_finite", {}).get(name, {}), b.get("not_finite", {}).get(name, {}))
-        for a, b in pairs
+        for a, b in _pairs(reference, candidate)
         for name in a["outputs"]
     )
+
+
+def _pairs(reference: Sample, candidate: Sample) -> list[tuple[Sample, Sample]]:
+    """Return what is compared: the samples of the first item and, of one batch, those of all its items."""
+    batch, other = reference.get("batch"), candidate.get("batch")
+    is_one_batch = batch and other and batch["inputs"] == other["inputs"]
+    return [(reference, candidate), *([(batch, other)] if is_one_batch else [])]
 
 
 def _values(numbers: Sequence[float | str]) -> Vector:

@@ -64,10 +64,7 @@ class _Alone:
         limit = hardware.cores if hardware.quota is None else min(hardware.cores, math.ceil(hardware.quota))
         counts = _counts(limit)
         dispatched_s = predictor.dispatch_s * np.array(predictor.tasks(batch_size).n_operators)
-        rows = []
-        for n in counts:
-            configuration = profiled(n, batch_size, predictor)
-            rows.append(predictor.alone(configuration, hardware, float(n)))
+        rows = [predictor.alone(profiled(n, batch_size, predictor), hardware, float(n)) for n in counts]
         return cls(
             counts=counts,
             times_s=np.array([each.time_s + dispatched_s for each in rows]),

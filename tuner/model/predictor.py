@@ -181,14 +181,14 @@ def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware
     def step_s(threads: int, size: int) -> float:
         return predictor.step(profiled(threads, size, predictor), hardware).makespan_s
 
-    sizes = tuple(sorted(profiles))
-    counts: list[tuple[int, ...]] = []
-    values: list[tuple[float, ...]] = []
-    for size in sizes:
-        traced = profiles[size].traced
-        counts.append(tuple(each.threads for each in traced))
-        values.append(tuple(math.log(each.step_s / step_s(each.threads, size)) for each in traced))
-    return Calibration(batch_sizes=sizes, threads=tuple(counts), log_ratios=tuple(values))
+    traced = {size: profiles[size].traced for size in sorted(profiles)}
+    return Calibration(
+        batch_sizes=tuple(traced),
+        threads=tuple(tuple(each.threads for each in own) for own in traced.values()),
+        log_ratios=tuple(
+            tuple(math.log(each.step_s / step_s(each.threads, size)) for each in own) for size, own in traced.items()
+        ),
+    )
 
 
 def profiled(threads: int, batch_size: int, predictor: Predictor) -> Configuration:

@@ -46,12 +46,11 @@ def reach(experiments: Sequence[Experiment], observations: Sequence[Observation]
     low = observed(observations, {})
     if low is None:
         return {}
-    answers = {}
-    for each in experiments:
-        high = moved(observations, each)
-        if high is not None:
-            answers[each.name] = each.interpret(high["changes"][each.name], low, high)
-    return answers
+    return {
+        each.name: each.interpret(high["changes"][each.name], low, high)
+        for each in experiments
+        if (high := moved(observations, each)) is not None
+    }
 
 
 def observed(observations: Sequence[Observation], changes: dict[str, str] | None) -> Observation | None:

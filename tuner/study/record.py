@@ -157,19 +157,12 @@ class Record:
         rows = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             attributes = frozen.user_attrs
-            if (
-                _is_group(frozen) == of_groups
-                and attributes.get("status") == Status.OK
-                and None
-                not in (
-                    attributes.get("log_ratio"),
-                    attributes.get("se"),
-                )
-            ):
-                setting, se = Setting.of(attributes["setting"]), attributes["se"]
+            log_ratio, se = attributes.get("log_ratio"), attributes.get("se")
+            is_ok = attributes.get("status") == Status.OK and log_ratio is not None and se is not None
+            if is_ok and _is_group(frozen) == of_groups:
                 if "passes" in attributes:
                     se = math.sqrt(max(se**2 - 2 * process_sd**2, 0.0))
-                rows.append((setting, attributes["log_ratio"], se, attributes.get("reference", 0)))
+                rows.append((Setting.of(attributes["setting"]), log_ratio, se, attributes.get("reference", 0)))
         return rows
 
     def begin(
