@@ -322,12 +322,12 @@ def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -
             process = launcher.launch(asked, deployed(asked))
             assert process.ready().effective["onednn"] is expected
             process.close()
-        assert len([*launcher._servers.values()]) == 2
+        assert len(launcher.servers()) == 2
         for number in range(3):
             switched = Deployment(env={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": str(number)})
             process = launcher.launch(ONE, deployed(ONE) | switched)
             process.close()
-        assert len([*launcher._servers.values()]) == 3  # the oldest made room
+        assert len(launcher.servers()) == 3  # the oldest made room
 
 
 def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target: Target) -> None:
@@ -335,13 +335,13 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
     with closing(ForkLauncher(target, notify=lines.append)) as launcher:
         first = launch(launcher)
         first.ready()
-        psutil.Process(next(iter(launcher._servers.values())).pid).kill()
+        psutil.Process(launcher.servers()[0].pid).kill()
         second = launch(launcher)
         second.ready()
         assert first.slice(0.05).n_steps > 0
         killed = "the fork server was killed by SIGKILL: the machine or the container may be out of memory"
         assert lines == [f"{killed}; starting it again"]
-        psutil.Process(next(iter(launcher._servers.values())).pid).kill()
+        psutil.Process(launcher.servers()[0].pid).kill()
         with pytest.raises(TunerError, match="the fork server crashed twice"):
             launch(launcher)
         for process in (first, second):
@@ -352,7 +352,7 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
 def test_a_server_that_is_killed_while_it_comes_up_does_not_refuse(target: Target) -> None:
     with closing(ForkLauncher(target, notify=lambda _: None)) as launcher:
         launcher.start_server()
-        os.kill(next(iter(launcher._servers.values())).pid, 9)
+        os.kill(launcher.servers()[0].pid, 9)
         assert not launcher.is_refused()  # the next launch starts another
         process = launch(launcher)
         process.ready()
@@ -413,7 +413,7 @@ launcher = ForkLauncher(target, notify=print)
 one = Setting.of({ONE.to_dict()!r})
 running, paused = (launcher.launch(one, deployed(one)) for _ in range(2))
 running.ready(), paused.ready(), paused.pause()
-print(json.dumps([next(iter(launcher._servers.values())).pid, running.pid, paused.pid]), flush=True)
+print(json.dumps([launcher.servers()[0].pid, running.pid, paused.pid]), flush=True)
 time.sleep(600)
 """
     tuner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -431,7 +431,7 @@ def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:
     """A few here; the benchmark does it two hundred times."""
 
     def peak_bytes() -> tuple[int, int, int]:
-        server = psutil.Process(next(iter(forks._servers.values())).pid)
+        server = psutil.Process(forks.servers()[0].pid)
         return server.num_fds(), len(server.children(recursive=True)), psutil.Process().num_fds()
 
     process = launch(forks)

@@ -52,7 +52,7 @@ def context() -> Iterator[Figure]:
         reference = (job.space.reference, job.space.deployment(job.space.reference))
         with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
             _ready(forks, *reference)  # the server comes up once for all trials
-            [server] = forks._servers.values()
+            [server] = forks.servers()
             memory = psutil.Process(server.pid).memory_full_info()
             forked, fresh = [], []
             for _ in range(N_READY):
@@ -177,7 +177,7 @@ def leak() -> Iterator[Figure]:
             with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
                 for _ in range(10):
                     _ready(forks, *reference)
-                [server] = forks._servers.values()
+                [server] = forks.servers()
                 before, began = _held(server.pid), time.monotonic()
                 for _ in range(N_LEAK):
                     _ready(forks, *reference)

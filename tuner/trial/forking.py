@@ -98,6 +98,10 @@ class ForkLauncher:
             server.close()
         self._servers.clear()
 
+    def servers(self) -> list[Server]:
+        """Return the living servers."""
+        return list(self._servers.values())
+
     def _fork(self, server: Server, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         target, own = self._target.of(number), deployment.of(number)
         late = {name: value for name, value in own.env.items() if not target.is_early(name)}
