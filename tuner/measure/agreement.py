@@ -66,8 +66,8 @@ def _moved(reference: Sample, candidate: Sample) -> bool:
 def _pairs(reference: Sample, candidate: Sample) -> list[tuple[Sample, Sample]]:
     """Return what is compared: the samples of the first item and, of one batch, those of all its items."""
     batch, other = reference.get("batch"), candidate.get("batch")
-    is_one_batch = batch and other and batch["inputs"] == other["inputs"]
-    return [(reference, candidate), *([(batch, other)] if is_one_batch else [])]
+    pairs = [(reference, candidate)]
+    return [*pairs, (batch, other)] if batch and other and batch["inputs"] == other["inputs"] else pairs
 
 
 def _values(numbers: Sequence[float | str]) -> Vector:

@@ -158,8 +158,8 @@ class Record:
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             attributes = frozen.user_attrs
             log_ratio, se = attributes.get("log_ratio"), attributes.get("se")
-            is_ok = attributes.get("status") == Status.OK and log_ratio is not None and se is not None
-            if is_ok and _is_group(frozen) == of_groups:
+            is_ok = attributes.get("status") == Status.OK and _is_group(frozen) == of_groups
+            if is_ok and log_ratio is not None and se is not None:
                 if "passes" in attributes:
                     se = math.sqrt(max(se**2 - 2 * process_sd**2, 0.0))
                 rows.append((Setting.of(attributes["setting"]), log_ratio, se, attributes.get("reference", 0)))
