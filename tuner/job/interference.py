@@ -40,7 +40,7 @@ def check_own_settings(
     knobs = [knob for knob in framework.knobs.values() if knob.variable is not None]
     by_call = [k for k in knobs if k.name in threads and not _is_fixed(space, k, str(threads[k.name]))]
     by_name = [k for k in knobs if k.variable in variables and not _is_fixed(space, k, variables[str(k.variable)])]
-    yielding = [k for k in by_name if _DEFAULT in _line(workload.path, str(k.variable))]
+    yielding = [k for k in by_name if _DEFAULT in _found(workload.path, str(k.variable))[1]]
     by_name = [k for k in by_name if k not in yielding]
     for knob in yielding:
         place = _place(workload.path, str(knob.variable))
@@ -109,17 +109,16 @@ def _is_fixed(space: Space, knob: Knob, value: str) -> bool:
     return {str(each) for each in space.domains.get(knob.name, ())} <= {value}
 
 
-def _line(path: Path, text: str) -> str:
-    """Return the first line of a file that holds a text, "" where none does."""
+def _found(path: Path, text: str) -> tuple[int, str]:
+    """Return the number of the first line of a file that holds a text, and the line; 0 and "" where none does."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line for line in lines if text in line), "")
+    return next((each for each in enumerate(lines, start=1) if text and text in each[1]), (0, ""))
 
 
 def _place(path: Path, text: str) -> str:
     """Return the file, and the first line that holds a text, where one does."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    number = next((number for number, line in enumerate(lines, start=1) if text and text in line), None)
-    return path.name if number is None else f"{path.name}, line {number}"
+    number, _ = _found(path, text)
+    return f"{path.name}, line {number}" if number else path.name
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------

@@ -290,23 +290,9 @@ def prepare(checked: ParsedRequest) -> Job:
     build = _probe(checked, env | cpu.DEVICE.environment())
     env |= framework.environment(build, checked.device.kind)
     seen_devices = framework.seen_devices(checked.python, env, build, checked.device)
-    libraries = _found_libraries()
-    job = Job(
-        **_parsed(checked),
-        env=env,
-        ignored_variables=ignored,
-        build=build,
-        space=space_of(
-            checked,
-            build,
-            env=env,
-            libraries=libraries,
-            spelling=framework.canonicalizer(build, checked.machine),
-            unavailable=framework.unavailable(build, checked.machine),
-        ),
-        libraries=libraries,
-        seen_devices=seen_devices,
-    )
+    spelling = framework.canonicalizer(build, checked.machine)
+    unavailable = framework.unavailable(build, checked.machine)
+    job = _resolved(checked, build, env, ignored, spelling=spelling, unavailable=unavailable)
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         check_placeholders(checked.workload.command, job.space)
@@ -320,7 +306,7 @@ def prepare(checked: ParsedRequest) -> Job:
             f"the knobs belong to {framework.title} in {checked.python}: if the command runs another interpreter, "
             "name it by --python"
         )
-    return replace(job, notes=tuple(notes))
+    return replace(job, notes=tuple(notes), seen_devices=seen_devices)
 
 
 def feasible(job: Job, *, notify: Callable[[str], None] = lambda _: None) -> Job:
@@ -361,19 +347,7 @@ def elsewhere(checked: ParsedRequest, build: Build) -> Job:
     """Return a request as it would be with a build, or on a machine, that is not here: none of it can be run."""
     env, ignored = trial_environment(checked.framework, checked.device)
     env |= checked.framework.environment(build, checked.device.kind)
-    libraries = _found_libraries()
-    space = space_of(checked, build, env=env, libraries=libraries, spelling=lambda _, value: value, unavailable={})
-    return Job(**_parsed(checked), env=env, ignored_variables=ignored, build=build, space=space, libraries=libraries)
-
-
-def _found_libraries() -> dict[str, str]:
-    """Return the paths of what can be preloaded here, by the value that asks for it."""
-    return {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
-
-
-def _parsed(checked: ParsedRequest) -> dict[str, Any]:
-    """Return the fields of a request."""
-    return {each.name: getattr(checked, each.name) for each in fields(ParsedRequest)}
+    return _resolved(checked, build, env, ignored, spelling=lambda _, value: value, unavailable={})
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
@@ -430,18 +404,19 @@ def describe_workload(request: SearchRequest) -> WorkloadResult:
 # ---- the space of a request ------------------------------------------------------------------------------------------
 
 
-def space_of(
+def _resolved(
     checked: ParsedRequest,
     build: Build,
+    env: dict[str, str],
+    ignored: list[str],
     *,
-    env: Mapping[str, str],
-    libraries: Mapping[str, str],
     spelling: Canonicalize,
     unavailable: Mapping[str, str],
-) -> Space:
-    """Return the space of a request on a build; `spelling` and `unavailable` are what the build says of the machine."""
+) -> Job:
+    """Return the job of a request on a build; `spelling` and `unavailable` are what the build says of the machine."""
+    libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     untold = _has_fixed_batch(checked)
-    return resolve(
+    space = resolve(
         checked.file,
         catalogue=checked.catalogue,
         machine=checked.machine,
@@ -460,6 +435,8 @@ def space_of(
         device=checked.device.kind,
         maker=checked.device.maker,
     )
+    parsed = {each.name: getattr(checked, each.name) for each in fields(ParsedRequest)}
+    return Job(**parsed, env=env, ignored_variables=ignored, build=build, space=space, libraries=libraries)
 
 
 def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:

@@ -23,9 +23,9 @@ from tuner.job.events import TaskEvents
 from tuner.job.feed import tell_outputs
 from tuner.job.job import Job, feasible, prepare
 from tuner.job.parsed import parse_request
-from tuner.job.request import OverheadRequest, SearchRequest
+from tuner.job.request import OverheadRequest
 from tuner.machine.locks import machine_lock
-from tuner.measure.budget import Countdown, parse_duration
+from tuner.measure.budget import Countdown
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import ReferenceLost, log_ratios, run_pair
@@ -59,17 +59,16 @@ def measure_overhead(request: OverheadRequest, events: TaskEvents) -> OverheadRe
     The result is kept in the cache, for searches of the same workload to tell of.
     """
     sizes = parse_sizes(request.batches, "--batch-size")
-    budget_s = parse_duration(request.time_budget)
     prepared = _jobs(request, sizes, events)
     rows: list[Row] = []
     interrupted = False
     with machine_lock(wait=request.wait, on_wait=events.waiting), ExitStack() as processes:
         jobs = _exported(prepared, events, named=bool(request.executions))
         sizes = [size for size in sizes if size in next(iter(jobs.values())).space.domains["batch_size"]]
-        countdown = Countdown(total_s=budget_s)
         starts = {each: partial(launch_traced, job, job.launcher(), processes) for each, job in jobs.items()}
         live: dict[Execution, Resized | None] = dict.fromkeys(jobs)
         job = next(iter(jobs.values()))
+        countdown = Countdown(total_s=job.budget.time_s)
         try:
             for batch_size in sizes:
                 for row in _measure(job, starts, live, batch_size, countdown, events, owes=not rows):
@@ -159,18 +158,14 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: TaskEvents) ->
     """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
     words = request.executions.split(",") if isinstance(request.executions, str) else request.executions
     named = [_execution(name.strip()) for name in words]
+    batch_size = ",".join(map(str, sizes))
     jobs: dict[Execution, Job] = {}
     for execution in Execution:  # the graph first
         if named and execution not in named:
             continue
-        search = SearchRequest(
-            workload=replace(request.workload, execution=execution.value),
-            batch_size=",".join(map(str, sizes)),
-            python=request.python,
-            trial_timeout=request.trial_timeout,
-        )
+        workload = replace(request.workload, execution=execution.value)
         try:
-            checked = parse_request(search, stores=False)
+            checked = parse_request(replace(request, workload=workload, batch_size=batch_size), stores=False)
         except BadInputError as error:
             if named or not jobs:  # whatever has a graph has no other fault
                 raise

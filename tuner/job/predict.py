@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -33,7 +33,6 @@ from tuner.result.model import IdealResult, PredictionResult, ProfileSource, Sou
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.study.subject import BuildFacts
 from tuner.workload.workload import Kind
 
 _SMALLER, _LARGER = 8, 2  # times its own are the other batch sizes that a workload is profiled at
@@ -64,7 +63,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     capture = found if found is not None else _measured(request, here, events)
     predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
-        hardware = _hardware(job.machine, capture, asked or _Asked(job.machine))
+        hardware = _hardware(job.machine, capture, asked or _Asked(machine=job.machine))
     predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
@@ -127,7 +126,7 @@ def profiled_sizes(job: Job) -> list[int]:
     return sorted({max(1, own // _SMALLER), own, max(own, min(_LARGER * own, largest))})
 
 
-class _Asked(NamedTuple):
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that is asked about, the bytes/s of a socket, and what its file tells of its build and variables.
 
     `wake_s` is how long it takes (s) to wake a thread there, `busy_loss` how much longer a core takes while all are at
@@ -136,16 +135,6 @@ class _Asked(NamedTuple):
 
     machine: Machine
     socket_bytes_s: float | None = None
-    runtime: BuildFacts | None = None
-    environment: dict[str, str] | None = None
-    wake_s: float | None = None
-    busy_loss: float | None = None
-
-
-class _MachineFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of the file of a machine."""
-
-    machine: Machine
     runtime: Any = None
     environment: Any = None
     wake_s: Annotated[float, msgspec.Meta(gt=0, lt=LONGEST_WAKE_S)] | None = None
@@ -160,10 +149,10 @@ def find_machine(text: str) -> _Asked:
     path = Path(text)
     if "=" in text and not path.exists():
         spec = parse_spec(text)
-        return _Asked(spec.machine(), None if spec.bandwidth is None else spec.bandwidth * 1e9)
+        return _Asked(machine=spec.machine(), socket_bytes_s=None if spec.bandwidth is None else spec.bandwidth * 1e9)
     expected = "give what tftune inspect --json prints"
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_MachineFile)
+        asked = msgspec.json.decode(path.read_bytes(), type=_Asked)
     except OSError as error:
         hint = f"expected a file, or words such as {EXAMPLE}"
         raise BadInputError(f"cannot read the machine {text}: {error.strerror}", hint) from error
@@ -171,13 +160,11 @@ def find_machine(text: str) -> _Asked:
         raise BadInputError(f"{text} describes no machine", expected) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{text} is no JSON: {error}", expected) from error
-    machine, runtime, environment = document.machine, document.runtime, document.environment
-    if (impossible := contradiction(machine)) is not None:
+    if (impossible := contradiction(asked.machine)) is not None:
         raise BadInputError(f"{text} describes a machine that cannot be: {impossible}", expected)
-    is_build = isinstance(runtime, dict) and isinstance(environment, dict)
-    is_build = is_build and runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
-    asked = _Asked(machine, wake_s=document.wake_s, busy_loss=document.busy_loss)
-    return asked._replace(runtime=runtime, environment=environment) if is_build else asked
+    is_build = isinstance(asked.runtime, dict) and isinstance(asked.environment, dict)
+    is_build = is_build and asked.runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
+    return asked if is_build else msgspec.structs.replace(asked, runtime=None, environment=None)
 
 
 def _at_hand(request: PredictRequest, own: ParsedRequest) -> tuple[Capture | None, SourceKind]:

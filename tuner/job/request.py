@@ -186,17 +186,13 @@ class RecommendRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverheadRequest:
+class OverheadRequest(SearchRequest):
     """The options of a look at the runtime's overhead; `executions` are all that the workload has if none are named."""
 
-    workload: WorkloadSpec
     batches: str = "1..256"
     executions: str | Sequence[str] = ()
     """With commas, or a list."""
-    time_budget: str = "10m"
-    python: str | None = None
-    trial_timeout: str = TRIAL_TIMEOUT
-    wait: bool = False
+    time_budget: str | None = "10m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

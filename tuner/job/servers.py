@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 import psutil
 
@@ -21,7 +20,7 @@ _SERVER_BYTES, _KEPT_FREE_BYTES = 1 << 30, 4 << 30  # of a server; for the proce
 _N_SERVERS = 3  # that the processes of finals are forked from, in turn
 
 
-class Servers:
+class Servers(contextlib.ExitStack):
     """Fork servers, each executed by itself: one for the trials of a search, and more for the rounds of finals.
 
     What an interpreter's execution decides for all its forks, such as where libraries lie in memory, is drawn anew
@@ -30,6 +29,7 @@ class Servers:
 
     def __init__(self, job: Job, *, notify: Callable[[str], None]) -> None:
         """`notify` is called with one line when something has to be said: why there are none, a restart."""
+        super().__init__()
         self._job = job
         self._notify = notify
         self._launchers: list[ForkLauncher] = []
@@ -75,19 +75,9 @@ class Servers:
         return self._launchers[number]
 
     def _add(self) -> None:
-        launcher = ForkLauncher(self._job.target(), notify=self._notify)
+        launcher = self.enter_context(contextlib.closing(ForkLauncher(self._job.target(), notify=self._notify)))
         self._launchers.append(launcher)
         launcher.start_server()
-
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.ExitStack() as cleanup:
-            for each in self._launchers:
-                cleanup.callback(each.close)
 
 
 def parallel_starts(machine: Machine) -> int:

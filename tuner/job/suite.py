@@ -47,7 +47,6 @@ from tuner.measure.budget import DEFAULT_TIME_S, Countdown, parse_duration
 from tuner.measure.objective import Objective
 from tuner.paths import FILE_URL
 from tuner.quantity import CPUS, plural
-from tuner.result.study import StudyResult
 from tuner.study.attributes import Attributes
 from tuner.study.record import Record
 from tuner.study.storage import attributes_in, check_storage, hosts_in, load_record, open_storage, storage_errors
@@ -102,18 +101,12 @@ class NamedWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(NamedWorkload):
     """One search of a suite."""
 
-    word: str
-    """The workload as the request names it."""
-    spec: WorkloadSpec
-    workload: Workload
     shape: CpuShape
     python: Path
     build: Build
-    batch_sizes: tuple[int, ...] = ()
-    """Those that were asked for; none: the search space's."""
     key: CaseKey
 
     @property
@@ -162,14 +155,11 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedCase:
+class FinishedCase(EndedSearch):
     """How a case ended: its study, or why there is none."""
 
     number: int
     wall_s: float
-    study: StudyResult | None = None
-    failure: str = ""
-    interrupted: bool = False
 
 
 @storage_errors()

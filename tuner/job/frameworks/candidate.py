@@ -23,7 +23,6 @@ from tuner.measure.agreement import TOLERANCE
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Contender
 from tuner.result.frameworks import SettingKind, TunedResult
-from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.values import Words
 from tuner.trial.fresh import FreshLauncher
@@ -96,17 +95,9 @@ def _precisions(framework: Framework, device: Device) -> list[tuple[str, str]]:
     """Return the other precisions of a framework on a device: what each is called, and the pin that asks for it."""
     knobs = [knob for knob in framework.knobs.values() if knob.changes_numerics]
     knobs = [knob for knob in knobs if knob.why_not_on(device.kind, device.maker) is None]
-    return [(_suffix(knob, word), f"{knob.name}={word}") for knob in knobs for word in _others(knob)]
-
-
-def _others(knob: Knob) -> Sequence[str]:
-    """Return the values of a knob besides the first, which is the default."""
-    return knob.values.words[1:] if isinstance(knob.values, Words) else ()
-
-
-def _suffix(knob: Knob, word: str) -> str:
-    """Return what a precision is called: by its value, or by its knob where that is only on."""
-    return knob.name if word in ("on", "1") else word
+    # Of a knob's values the first is the default; a precision is called by its knob if that is only on.
+    others = [(knob.name, word) for knob in knobs if isinstance(knob.values, Words) for word in knob.values.words[1:]]
+    return [(name if word in ("on", "1") else word, f"{name}={word}") for name, word in others]
 
 
 def chosen(text: str | None, all_variants: Mapping[str, Variant], device: Device) -> tuple[list[Variant], bool]:

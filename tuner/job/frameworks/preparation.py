@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
@@ -160,13 +159,13 @@ def _check(comparison: Comparison, candidate: Candidate) -> None:
             ) from failure
         measurement = Measurement.failed(contender, failure)
     else:
-        measurement = measurement_of(
-            comparison, candidate, comparison.batch_size, facts, expected=_reference_sample(comparison)
-        )
+        known = comparison.store.checked(comparison.reference_candidate)
+        expected = None if known is None else known.sample
+        measurement = measurement_of(comparison, candidate, comparison.batch_size, facts, expected)
         start = CheckedStart(
             measurement=replace(measurement, peak_memory_bytes=peak_memory_bytes),
             start_s=time.monotonic() - began_s,
-            sample=_sample(facts),
+            sample=None if facts.sample is None else dict(facts.sample),
         )
         comparison.store.put_checked(candidate, start)
         prepared.start_s = start.start_s
@@ -176,19 +175,8 @@ def _check(comparison: Comparison, candidate: Candidate) -> None:
         comparison.events.notice(f"{candidate.text}: {measurement.message}")
 
 
-def _reference_sample(comparison: Comparison) -> Sample | None:
-    """Return what the reference computed in its first start; None where it did not have one, or told none."""
-    start = comparison.store.checked(comparison.reference_candidate)
-    return None if start is None else start.sample
-
-
 def measurement_of(
-    comparison: Comparison,
-    candidate: Candidate,
-    batch_size: int,
-    facts: ReadyReport,
-    *,
-    expected: Sample | None = None,
+    comparison: Comparison, candidate: Candidate, batch_size: int, facts: ReadyReport, expected: Sample | None
 ) -> Measurement:
     """Return what a warm process of a candidate tells: a measurement, invalid where it computes something else.
 
@@ -205,10 +193,6 @@ def measurement_of(
         expected_precision=None if is_reference or variant.pins else comparison.reference.precision,
         limit=variant.limit(precision),
     )
-
-
-def _sample(facts: ReadyReport) -> dict[str, Any] | None:
-    return None if facts.sample is None else dict(facts.sample)
 
 
 def start_once(contender: Contender) -> tuple[ReadyReport, int | None]:

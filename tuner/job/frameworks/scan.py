@@ -93,7 +93,7 @@ def _measure_group(
     pair_s = schedule.pair_s(1 + len(group) + needs_anchor)
 
     def check(contender: Contender, facts: ReadyReport, expected: Sample | None) -> Measurement:
-        return measurement_of(comparison, candidates[contender.names[0]], batch_size, facts, expected=expected)
+        return measurement_of(comparison, candidates[contender.names[0]], batch_size, facts, expected)
 
     def ended(measurement: Measurement) -> None:
         if measurement.status is Status.OOM and len(group) > 1:
