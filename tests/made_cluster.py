@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 
 from tests.scripted import checked
-from tuner.cluster.engine import Answer
 from tuner.cluster.node import packed
-from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
+from tuner.cluster.wire import Answer, AskOffer, Forget, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import TunerError
 from tuner.job.suite import CaseKey, key_of
 from tuner.paths import code_version

@@ -49,7 +49,7 @@ from tuner.job.request import (
     SizeRequest,
     SuiteRequest,
 )
-from tuner.job.sessions import SessionsResult
+from tuner.job.run import SessionsResult
 from tuner.workload.spec import WorkloadSpec
 
 STUDY = "resnet50-inference-0ef21487"
@@ -288,7 +288,7 @@ ASKED: list[tuple[str, Callable[[], Any], Any]] = [
         RecommendRequest(workload=WorkloadSpec(words=("mlp",)), rules="r.json", verify=True, time_budget="60.0s"),
     ),
     (
-        "tuner.job.size.size",
+        "tuner.job.load.size",
         lambda: tuner.size("600/min", 50, costs={"a": 2}),
         SizeRequest(rate="600/min", max_p99_ms=50, costs=["a=2"]),
     ),
@@ -409,7 +409,7 @@ def test_the_command_of_a_search_has_every_option_that_changes_it(call: Call, mo
         told.append(request)
         return SessionsResult(record=None, interrupted=False)
 
-    monkeypatch.setattr("tuner.job.sessions.run_sessions", keep_request)
+    monkeypatch.setattr("tuner.job.run.run_sessions", keep_request)
     for request in (asked, plain):
         assert call(*shlex.split(request.command)[1:])[0] == 0
         assert told.pop() == request

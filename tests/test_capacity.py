@@ -20,7 +20,7 @@ from tests.scripted import noisy, run
 from tuner.errors import FindingError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job.load import largest_batch
-from tuner.job.sessions import SessionsResult
+from tuner.job.run import SessionsResult
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
@@ -291,7 +291,7 @@ def test_that_no_rate_keeps_the_limit_is_a_finding(
         record.put("loads", [{"result": msgspec.to_builtins(result), "measured": {}}])
         monkeypatch.setattr("tuner.job.load.load_study", lambda *_, result=result: result)
         monkeypatch.setattr(
-            "tuner.job.sessions.run_sessions", lambda *_, **__: SessionsResult(record=record, interrupted=False)
+            "tuner.job.run.run_sessions", lambda *_, **__: SessionsResult(record=record, interrupted=False)
         )
         asked = ("load", "made") if words == "load" else ("search", "resnet50")
         assert call(*asked, *storage)[0] == code

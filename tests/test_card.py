@@ -25,7 +25,7 @@ from tests.scripted import noisy, run
 from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.job import check
+from tuner.job import compare
 from tuner.job.request import SearchRequest
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
@@ -456,7 +456,7 @@ def test_emit_run_and_check_say_that_there_is_more(
     )
     assert json.loads(call("emit", "--json")[1])["processes"] == n
     better = study.better_with_instances("check")
-    nothing = check.nothing_to_check("made", better=better)
+    nothing = compare.nothing_to_check("made", better=better)
     assert isinstance(nothing, NothingToCheck)
     assert nothing.reason.startswith("study made recommends the default for a single process, but ")
     assert nothing.reason.endswith("tftune check last --instances")

@@ -35,15 +35,13 @@ from tuner.cli.output import console
 from tuner.cluster import node as nodes
 from tuner.cluster import ssh
 from tuner.cluster.daskengine import security_of
-from tuner.cluster.engine import Answer
 from tuner.cluster.fleet import Fleet
-from tuner.cluster.placement import MOST_LOSSES, Placement
-from tuner.cluster.sessions import Node, Sessions
-from tuner.cluster.wire import AskOffer, Offer, OfferedCase, Unit, UnitEnd
+from tuner.cluster.placement import MOST_LOSSES, Node, Placement, Sessions
+from tuner.cluster.wire import Answer, AskOffer, Offer, OfferedCase, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
 from tuner.job.request import SuiteRequest
-from tuner.job.sessions import answers_to_check
+from tuner.job.run import answers_to_check
 from tuner.measure.budget import Budget
 from tuner.paths import COMMAND, code_version
 from tuner.report.fleet import FleetLines, FleetShown

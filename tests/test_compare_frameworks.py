@@ -27,11 +27,9 @@ from tests.scripted_launcher import ScriptedLauncher
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.candidate import SAME, Candidate, Failure, chosen, interpreters, variants
-from tuner.job.frameworks.comparison import Comparison, prepare_comparison, request_of
-from tuner.job.frameworks.finals import finals_share, not_known
-from tuner.job.frameworks.preparation import check, make_ready, tune
+from tuner.job.frameworks.comparison import Comparison, check, make_ready, prepare_comparison, request_of, tune
+from tuner.job.frameworks.measuring import Schedule, answering, finals_share, not_known, scan
 from tuner.job.frameworks.result import ComparisonData, bests, describe_frameworks
-from tuner.job.frameworks.scan import Schedule, answering, scan
 from tuner.job.frameworks.store import CheckedStart, Loading, Store
 from tuner.job.parsed import parse_request
 from tuner.job.request import MAY_CHANGE, FrameworksRequest
@@ -907,8 +905,8 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
         searched.append(arguments)
         return SimpleNamespace(interrupted=False, study=None, failure="it failed")
 
-    monkeypatch.setattr("tuner.job.frameworks.preparation.run_nested", run_nested)
-    monkeypatch.setattr("tuner.job.frameworks.preparation.search_request", lambda _, each, __: each.name)
+    monkeypatch.setattr("tuner.job.frameworks.comparison.run_nested", run_nested)
+    monkeypatch.setattr("tuner.job.frameworks.comparison.search_request", lambda _, each, __: each.name)
     job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
     starts = (("slow", 16.5), ("quick", 3.0))
     slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)

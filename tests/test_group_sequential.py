@@ -21,8 +21,7 @@ from tests.frameworks import CATALOGUE
 from tests.schemas import validator
 from tests.scripted_launcher import ScriptedLauncher, ScriptedProcess
 from tuner.errors import BadInputError, TunerError
-from tuner.job import check
-from tuner.job import compare as sides
+from tuner.job import compare
 from tuner.job.compare import A, B, ComparedSetting, Comparison, check_ran, describe
 from tuner.machine.host import Machine
 from tuner.measure import passes, rounds
@@ -668,7 +667,7 @@ class Resolved:
 
 
 def named(text: str, space: Space, machine: Machine, tmp_path: Path) -> ComparedSetting:
-    return sides.parse_compared(text, Resolved(space, machine), f"sqlite:///{tmp_path}/none.db")  # type: ignore[arg-type]
+    return compare.parse_compared(text, Resolved(space, machine), f"sqlite:///{tmp_path}/none.db")  # type: ignore[arg-type]
 
 
 def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp_path: Path) -> None:
@@ -804,7 +803,7 @@ def test_two_rounds_are_said_to_be_too_few() -> None:
 def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
     whole = PooledVerdict(verdict=comparison.verdict, n=1)
-    result = check.check_result("made", comparison, whole)
+    result = compare.check_result("made", comparison, whole)
     assert isinstance(result, CheckResult)
     assert (result.study, result.helps, result.limits, result.code) == ("made", True, None, VerdictCode.BETTER)
     [answer] = check_card(result).answers
@@ -812,7 +811,7 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     assert answer.text.startswith("made: 2.0")
     over = msgspec.structs.replace(result, helps=False, limits={"a": LimitStatus.MET, "b": LimitStatus.BROKEN})
     assert check_card(over).answers[0].word.startswith("NO LONGER ALLOWED")
-    nothing = check.nothing_to_check("made")
+    nothing = compare.nothing_to_check("made")
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):
         validator("check").validate(json.loads(msgspec.json.encode(document)))
@@ -820,14 +819,14 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
 
 def test_a_check_at_the_same_latency_fails_where_a_call_takes_longer() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    found = check.latency_ratio(StoredFinals.from_dict(json.loads(json.dumps(to_plain(comparison)))))
+    found = compare.latency_ratio(StoredFinals.from_dict(json.loads(json.dumps(to_plain(comparison)))))
     assert found is not None
     assert found.ratio == pytest.approx(0.5, rel=0.1)
     whole = PooledVerdict(verdict=comparison.verdict, n=1)
-    kept = check.check_result("made", comparison, whole, latency=found)
+    kept = compare.check_result("made", comparison, whole, latency=found)
     assert (kept.helps, check_card(kept).answers[0].word) == (True, "STILL FASTER")
     longer = LatencyRatio(ratio=1.2, low=1.1, high=1.3)
-    lost = check.check_result("made", comparison, whole, latency=longer)
+    lost = compare.check_result("made", comparison, whole, latency=longer)
     assert (lost.helps, check_card(lost).answers[0].word) == (False, "NO LONGER AT THE SAME LATENCY")
     assert ("Latency", "a call takes 1.20 [1.10, 1.30] times as long") in check_card(lost).rows
     validator("check").validate(json.loads(msgspec.json.encode(lost)))

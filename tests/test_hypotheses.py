@@ -16,8 +16,8 @@ from tests.conftest import Call
 from tests.frameworks import STOCK
 from tests.towers import traced
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
-from tuner.job.capture import Capture, write_capture
-from tuner.job.hypotheses import MACHINES, predicted_processes, simulated_rules
+from tuner.job.predict import Capture, write_capture
+from tuner.job.rulebook import MACHINES, predicted_processes, simulated_rules
 from tuner.machine.spec import parse_spec
 from tuner.model.graph import Features
 from tuner.report.hypotheses import answers, rule_lines

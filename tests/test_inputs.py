@@ -14,7 +14,7 @@ from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strin
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.feed import check_batch, fixed_batch_size, possible_sizes, why_fixed
+from tuner.job.job import check_batch, fixed_batch_size, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.result import evidence
 from tuner.result.document import trial_result

@@ -25,12 +25,10 @@ from tests.frameworks import FRAMEWORK, MADE_MACHINE, STOCK, read_space, resolve
 from tests.towers import BYTES_S, TOWERS, traced
 from tests.trees import make_hybrid, make_machine, write
 from tuner.errors import BadInputError
-from tuner.job import capture as capture_module
 from tuner.job import predict as predict_module
-from tuner.job.capture import Capture, read_capture, write_capture
 from tuner.job.job import elsewhere
 from tuner.job.parsed import ParsedRequest, parse_request
-from tuner.job.predict import find_machine, profiled_sizes
+from tuner.job.predict import Capture, find_machine, profiled_sizes, read_capture, write_capture
 from tuner.job.request import SearchRequest
 from tuner.machine.busy import MOST_LOSS, busy_loss
 from tuner.machine.host import Machine, detect
@@ -481,8 +479,8 @@ def test_batch_sizes_that_do_not_run_are_left_out(
             raise BadInputError("a step cannot be profiled: out of memory", "")
         return {size: [traced(1, size)] for size in sizes}
 
-    monkeypatch.setattr(capture_module, "trace", trace)
-    monkeypatch.setattr(capture_module, "write_capture", lambda *_: None)
+    monkeypatch.setattr(predict_module, "trace", trace)
+    monkeypatch.setattr(predict_module, "write_capture", lambda *_: None)
     reference = space.reference.with_values(batch_size=64)
     job = SimpleNamespace(
         space=SimpleNamespace(reference=reference),
@@ -496,9 +494,9 @@ def test_batch_sizes_that_do_not_run_are_left_out(
     events = SimpleNamespace(notice=notices.append)
     if largest < 64:
         with pytest.raises(BadInputError, match="out of memory"):
-            capture_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
+            predict_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
     else:
-        told = capture_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
+        told = predict_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
         assert list(told.traced) == tried[-1]
         assert told.pinned == "pinned to CPU 0"
     assert asked == tried
@@ -660,15 +658,15 @@ def test_a_profile_made_here_comes_before_the_shipped_one(
 ) -> None:
     monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
     asked = parse_request(SearchRequest(workload=WorkloadSpec.of_name("lenet5")), stores=False)
-    shipped = capture_module.shipped_capture(asked)
+    shipped = predict_module.shipped_capture(asked)
     assert shipped is not None
     job = elsewhere(asked, shipped.build)
     own = msgspec.structs.replace(shipped, machine=asked.machine, environment=job.environment, created="2026-12-01")
-    path = capture_module.cache_path(job, profiled_sizes(job))
+    path = predict_module.cache_path(job, profiled_sizes(job))
     words = ["predict", "lenet5", "--machine", "cores=16"]
     for other in (
-        capture_module.cache_path(job, [1, 2, 4]),
-        capture_module.cache_path(job, profiled_sizes(job), is_quick=True),
+        predict_module.cache_path(job, [1, 2, 4]),
+        predict_module.cache_path(job, profiled_sizes(job), is_quick=True),
         path.with_name("lenet5-damaged.json"),
     ):
         write_capture(own, other)

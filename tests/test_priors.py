@@ -17,13 +17,12 @@ from threadpoolctl import threadpool_info
 from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
 from tuner.errors import BadInputError
-from tuner.job import capture as capture_module
+from tuner.job import predict as predict_module
 from tuner.job import prior, suite
-from tuner.job.capture import Capture, cached_capture, cached_captures, new_capture
-from tuner.job.frameworks import preparation
+from tuner.job.frameworks import comparison as frameworks_job
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request
-from tuner.job.predict import profiled_sizes
+from tuner.job.predict import Capture, cached_capture, cached_captures, new_capture, profiled_sizes
 from tuner.job.prior import ProfileKind
 from tuner.job.request import FrameworksRequest, SearchRequest, SuiteRequest
 from tuner.job.servers import Servers
@@ -188,7 +187,7 @@ def test_a_captured_machine_of_many_cores_gets_a_quick_profile(tmp_path: Path) -
 def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_module, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(predict_module, "cache_dir", lambda: tmp_path)
     job = asked(predict=True, time_budget="1m")
     told = Told()
     job.export()
@@ -212,7 +211,7 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     assert again is not None
     assert again(job.space.points) == pytest.approx(ratio(job.space.points))
     rows = {size: quick.traced[max(quick.traced)] for size in sizes}  # as if it had been thorough
-    monkeypatch.setattr(capture_module, "trace", lambda *_, **__: rows)
+    monkeypatch.setattr(predict_module, "trace", lambda *_, **__: rows)
     thorough = new_capture(job, sizes, events=SimpleNamespace(notice=told.notice))  # type: ignore[arg-type]
     assert not thorough.is_quick
     assert cached_capture(job, sizes, is_quick=True, notify=told.notice) is None
@@ -266,7 +265,7 @@ def test_suites_and_comparisons_of_frameworks_do_not_ask_it() -> None:
     variant = SimpleNamespace(spec=lambda each: each, pins=("tf32=on",), python="python")
     comparison: Any = SimpleNamespace(request=FrameworksRequest(workload=spec, margin=0.03, new=True), batch_size=8)
     of_suite = suite.search_request(case, SuiteRequest(seed=3, time_budget="1m"))
-    of_framework = preparation.search_request(comparison, SimpleNamespace(variant=variant), 12.4)  # type: ignore[arg-type]
+    of_framework = frameworks_job.search_request(comparison, SimpleNamespace(variant=variant), 12.4)  # type: ignore[arg-type]
     usual = SearchRequest(
         workload=spec, python="python", objective="throughput", predict=False, wait=True, instances=False
     )

@@ -20,7 +20,7 @@ from tests.scripted import Log, noisy, run, side_by_side, surface
 from tests.scripted_launcher import ScriptedLauncher
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.job import check
+from tuner.job import compare
 from tuner.job.compare import ComparedSetting
 from tuner.job.job import prepare
 from tuner.job.parsed import parse_request
@@ -387,18 +387,18 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
         assert b.deployment.processes == int(b.setting.to_dict().get("instances", 1))
         raise InterruptedError
 
-    monkeypatch.setattr(check, "measure", measure)
-    monkeypatch.setattr(check, "_parsed_request", lambda *_, **__: None)
+    monkeypatch.setattr(compare, "measure", measure)
+    monkeypatch.setattr(compare, "_parsed_request", lambda *_, **__: None)
     workload = SimpleNamespace(members=(), command="none")
     job = SimpleNamespace(workload=workload, inputs=(), tell_notes=lambda _: None)
-    monkeypatch.setattr(check, "prepare", lambda _: job)
-    monkeypatch.setattr(check, "refuse_elsewhere", lambda *_: None)
+    monkeypatch.setattr(compare, "prepare", lambda _: job)
+    monkeypatch.setattr(compare, "refuse_elsewhere", lambda *_: None)
     storage, events = f"sqlite:///{tmp_path}/t.db", SimpleNamespace(waiting=print, notice=print)
     for groups, expected in ((False, described.finals), (True, described.groups.finals)):
         compared.clear()
         with pytest.raises(InterruptedError):
             request = CheckRequest(study=record.name, storage=storage, instances=groups, time_budget="1s")
-            check.check_study(request, events)  # type: ignore[arg-type]
+            compare.check_study(request, events)  # type: ignore[arg-type]
         assert compared == [several.reference, Setting.of(expected.advice.setting)]
 
 

@@ -18,9 +18,9 @@ from tests.scripted import Log, checked, noisy, run
 from tests.scripted_launcher import ScriptedLauncher
 from tuner.cli import search as cli_search
 from tuner.errors import BadInputError, TunerError
-from tuner.job.check import refuse_elsewhere
+from tuner.job.compare import refuse_elsewhere
 from tuner.job.request import SearchRequest
-from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_sessions
+from tuner.job.run import SessionPlan, SessionsResult, make_sessions, run_sessions
 from tuner.measure.budget import Budget
 from tuner.measure.constraint import Limits
 from tuner.measure.rounds import Round
@@ -322,8 +322,8 @@ def held(
         if outcome is not None:
             raise outcome
 
-    monkeypatch.setattr("tuner.job.sessions.run", lambda *_: (record, False))
-    monkeypatch.setattr("tuner.job.sessions.check_again", check)
+    monkeypatch.setattr("tuner.job.run.run", lambda *_: (record, False))
+    monkeypatch.setattr("tuner.job.run.check_again", check)
     sessions = SessionPlan(n=1 + len(outcomes), every_s=0.0)
     request = SearchRequest(workload=WorkloadSpec.of_name("resnet50"))
     sessions_run = run_sessions(

@@ -23,9 +23,8 @@ from tests.frameworks import subject
 from tests.scripted import noisy, run
 from tuner.cluster import copies
 from tuner.cluster import node as nodes
-from tuner.cluster.engine import Answer
 from tuner.cluster.fleet import Fleet
-from tuner.cluster.wire import AskOffer, Model, Offer, Piece, Unit, UnitEnd
+from tuner.cluster.wire import Answer, AskOffer, Model, Offer, Piece, Unit, UnitEnd
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow

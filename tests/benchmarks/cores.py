@@ -25,9 +25,8 @@ import numpy as np
 from tests.benchmarks import grids, predictions
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.predictions import ERROR, NEAR, RANK, Score, capture, predicted, predictor, score_of, unseen
-from tuner.job.capture import Capture
 from tuner.job.job import Job
-from tuner.job.predict import profiled_sizes
+from tuner.job.predict import Capture, profiled_sizes
 from tuner.machine.host import Machine
 from tuner.measure.planning import FinalsPlan
 from tuner.model.hardware import hardware_of

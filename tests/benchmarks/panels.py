@@ -36,8 +36,8 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from tests.benchmarks import grids
-from tuner.job.capture import captured
 from tuner.job.job import Job
+from tuner.job.predict import captured
 from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import read_topology

@@ -33,8 +33,7 @@ from tests.benchmarks import grids
 from tests.benchmarks.curves import curves
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.grids import Measured
-from tuner.job.capture import Capture, captured
-from tuner.job.predict import profiled_sizes
+from tuner.job.predict import Capture, captured, profiled_sizes
 from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
 from tuner.model.configuration import Configuration

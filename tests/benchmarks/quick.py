@@ -27,8 +27,7 @@ import pandas as pd
 
 from tests.benchmarks import grids, predictions
 from tests.benchmarks.predictions import predictor, score_of, unseen
-from tuner.job.capture import Capture, new_capture, quick_capture
-from tuner.job.predict import model_of, profiled_sizes
+from tuner.job.predict import Capture, model_of, new_capture, profiled_sizes, quick_capture
 from tuner.job.servers import Servers
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock

@@ -11,9 +11,8 @@ from rich.console import RenderableType
 from tuner.api.options import Duration, WorkloadOptions, request_of
 from tuner.api.shown import Shown, Tabled
 from tuner.job import frameworks as comparisons
-from tuner.job.check import check_study
+from tuner.job.compare import check_study, describe
 from tuner.job.compare import compare as measure
-from tuner.job.compare import describe
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, CheckRequest, CompareRequest, FrameworksRequest
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
 from tuner.report.frameworks import as_csv, chart, frameworks_card, rendered

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from tuner.api.options import Duration, request_of, storage_text
 from tuner.api.shown import Printed, Shown, Tabled
 from tuner.errors import BadInputError
-from tuner.job import size as sizing
+from tuner.job import load as loads
 from tuner.job.load import load_study
 from tuner.job.request import LoadRequest, SizeRequest
 from tuner.report import load as drawn
@@ -110,4 +110,4 @@ def size(
     `costs` are those of a copy by machine or study, in any unit. `headroom` is a percentage.
     """
     request = request_of(SizeRequest, locals())
-    return Sizing(sizing.size(request))
+    return Sizing(loads.size(request))

@@ -10,9 +10,8 @@ from rich.console import RenderableType
 
 from tuner.api.options import Duration, WorkloadOptions, request_of
 from tuner.api.shown import Printed
-from tuner.job.capture import Capture, capture_text, write_capture
 from tuner.job.overhead import measure_overhead
-from tuner.job.predict import predict_workload
+from tuner.job.predict import Capture, capture_text, predict_workload, write_capture
 from tuner.job.profile import profile_workload
 from tuner.job.request import TRIAL_TIMEOUT, OverheadRequest, PredictRequest, ProfileRequest
 from tuner.report import model as drawn

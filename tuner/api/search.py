@@ -10,7 +10,7 @@ from tuner.api.options import Duration, WorkloadOptions, duration_text, request_
 from tuner.api.study import Study
 from tuner.errors import TunerError
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
-from tuner.job.sessions import make_sessions, run_sessions
+from tuner.job.run import make_sessions, run_sessions
 from tuner.report.progress import SearchShown, stderr_console
 from tuner.space.values import Value
 from tuner.stats import MARGIN

@@ -131,7 +131,7 @@ def check(
     longer for a call. It is 0 otherwise, also if undecided.
     """
     from tuner.api.comparison import Check
-    from tuner.job.check import check_study
+    from tuner.job.compare import check_study
     from tuner.report.progress import ComparisonShown
     from tuner.result.comparison import NothingToCheck
 
@@ -240,7 +240,7 @@ def size(request: SizeRequest, json_: options.Json = False) -> None:
     Reads the curves that `tftune load` has measured of this workload, on all machines of the storage. Measures nothing.
     """
     from tuner.api.load import Sizing
-    from tuner.job.size import size as size_of
+    from tuner.job.load import size as size_of
 
     show_result(Sizing(size_of(request)), "size", None, json_=json_)
 

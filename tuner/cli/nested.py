@@ -18,8 +18,8 @@ def main() -> NoReturn:
 
 def _measure() -> int:
     from tuner.job.request import CheckRequest
+    from tuner.job.run import check_on_node
     from tuner.job.run import run as search
-    from tuner.job.sessions import check_on_node
     from tuner.report.progress import SearchShown
     from tuner.result.document import describe_study
 

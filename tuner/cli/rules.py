@@ -160,7 +160,7 @@ def rules(
 
 def _show_simulated(profiles: list[Path], out: Path | None, *, as_json: bool) -> None:
     """Show the hypotheses, which are never saved as rules."""
-    from tuner.job.hypotheses import simulated_rules
+    from tuner.job.rulebook import simulated_rules
     from tuner.report import hypotheses
 
     check_out(out)

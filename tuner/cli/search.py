@@ -76,7 +76,7 @@ def search(
     The same command again continues the study. Ctrl-C loses no finished trial.
     """
     from tuner.api.study import Study
-    from tuner.job.sessions import make_sessions, run_sessions
+    from tuner.job.run import make_sessions, run_sessions
     from tuner.report.progress import SearchShown
 
     check_out(summary, "--summary")

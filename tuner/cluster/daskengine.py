@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tuner.cluster import ssh
-from tuner.cluster.engine import Answer
 from tuner.cluster.node import ask, stop
+from tuner.cluster.wire import Answer
 from tuner.errors import BadInputError, TunerError
 from tuner.job.nested import end_with_parent
 from tuner.machine.host import NODE_VARIABLE, node_name

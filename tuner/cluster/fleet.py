@@ -21,11 +21,9 @@ import sqlalchemy
 from msgspec import structs
 
 from tuner.cluster import copies
-from tuner.cluster.engine import Answer, Engine
 from tuner.cluster.node import packed, unpacked
-from tuner.cluster.placement import MOST_LOSSES, Placement
-from tuner.cluster.sessions import Node, Sessions
-from tuner.cluster.wire import AskOffer, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
+from tuner.cluster.placement import MOST_LOSSES, Node, Placement, Sessions
+from tuner.cluster.wire import Answer, AskOffer, Engine, Forget, Offer, OfferedCase, Piece, Unit, UnitEnd
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, DamagedStudyError, TunerError
 from tuner.frameworks import registry
@@ -34,7 +32,7 @@ from tuner.job import planned
 from tuner.job.merge import Target, absolute, copy_study
 from tuner.job.parsed import words
 from tuner.job.request import SuiteRequest
-from tuner.job.sessions import answers_to_check
+from tuner.job.run import answers_to_check
 from tuner.job.suite import check_stale, matching_studies, never_measured, stale_cases, workloads_of
 from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration

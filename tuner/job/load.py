@@ -1,12 +1,13 @@
-"""Measure a study's settings under load: `tftune load`.
+"""Measure a study's settings under load: `tftune load`; and how many copies of them carry a load: `tftune size`.
 
 The default and what the study recommends, of one process, of several and at the default's latency, answer requests of
-one item at random times, in turns. The curves are kept with the study.
+one item at random times, in turns. The curves are kept with the study, and tell the number of copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -14,12 +15,11 @@ import numpy as np
 
 from tuner.child.arrivals import PATIENCE
 from tuner.errors import BadInputError, TunerError
-from tuner.job.check import again, default_deployment
+from tuner.job.compare import again, default_deployment
 from tuner.job.events import TaskEvents
-from tuner.job.feed import fixed_batch_size
-from tuner.job.job import Job
+from tuner.job.job import Job, fixed_batch_size
 from tuner.job.parsed import positive
-from tuner.job.request import LoadRequest
+from tuner.job.request import LoadRequest, SizeRequest
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
@@ -29,14 +29,15 @@ from tuner.measure.load import LoadCandidate, LoadRound, round_s, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.rounds import Contender
 from tuner.measure.warning import condition_warnings
-from tuner.quantity import MILLISECONDS, left_text, rate_text
+from tuner.quantity import MILLISECONDS, PER_SECOND, PERCENT, left_text, rate_text
 from tuner.result.document import describe_study, no_finals
-from tuner.result.load import LoadResult, curve_results
+from tuner.result.load import LoadResult, SizeResult, SizeRow, curve_results, size_row, stored_load
 from tuner.result.study import StudyResult, WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.study.record import Record, now
-from tuner.study.storage import check_storage, find_in, storage_errors
+from tuner.study.storage import all_records, check_storage, find, find_in, storage_errors, storage_with
+from tuner.study.subject import Subject
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import WorkerLauncher
 from tuner.trial.outcome import RUN_IT
@@ -237,3 +238,84 @@ def _keep(record: Record, result: LoadResult, measured: Measured) -> None:
     with storage_errors():
         record.add("loads", {"result": result, "measured": raw})
         record.put("updated", now())
+
+
+# ---- how many copies carry a load -----------------------------------------------------------------------------------
+
+_MOST_HEADROOM = 10.0
+
+
+@storage_errors()
+def size(request: SizeRequest) -> SizeResult:
+    """Return how many copies of each setting carry a load, on all machines whose studies have curves of that workload.
+
+    Raises BadInputError for what cannot be asked, and where no study of the workload has a curve.
+    """
+    rate = positive(request.rate, PER_SECOND, "--rate")
+    limit_ms = positive(request.max_p99_ms, MILLISECONDS, "--max-p99")
+    headroom = PERCENT.parse(request.headroom, "--headroom") / 100
+    if not 0 <= headroom <= _MOST_HEADROOM:
+        raise BadInputError(f"--headroom is {request.headroom}", "expected a percentage of at least 0, e.g. 20%")
+    costs = _costs(request.costs)
+    storage = storage_with(request.storage, request.study)
+    named = find(storage, request.study)
+    subject = named.attributes().subject
+    rows: list[SizeRow] = []
+    loads: list[LoadResult] = []
+    for record in all_records(storage):
+        load = _load_of(record, subject)
+        if load is None:
+            continue
+        loads.append(load)
+        machine = record.attributes().subject.machine
+        cpus = min(machine.cpu_quota or machine.logical_cpus, machine.logical_cpus)
+        cost = costs.get(record.name, costs.get(machine.id))
+        row = functools.partial(size_row, load, machine=machine.id, cpus=cpus, cost=cost)
+        rows += [row(curve, rate=rate, limit_ms=limit_ms, headroom=headroom) for curve in load.curves]
+    if not loads:
+        raise BadInputError(
+            f"no study of {subject.workload.name} was measured under load",
+            f"tftune load {named.name} --max-p99 {limit_ms:g}ms",
+        )
+    unknown = costs.keys() - {row.study for row in rows} - {row.machine for row in rows}
+    if unknown:
+        known = ", ".join(dict.fromkeys(name for row in rows for name in (row.machine, row.study)))
+        raise BadInputError(f"--cost names {min(unknown)}", f"expected a machine or a study of: {known}")
+    rows.sort(key=lambda row: (row.copies is None, row.cost is None, row.cost or 0.0, row.total_cpus))
+    return SizeResult(
+        workload=subject.workload.name,
+        item=loads[-1].item,
+        rate=rate,
+        limit_ms=limit_ms,
+        headroom=headroom,
+        rows=tuple(rows),
+    )
+
+
+def _load_of(record: Record, subject: Subject) -> LoadResult | None:
+    """Return the load curves of a study of that workload, None of others."""
+    if record.get("loads") is None:
+        return None
+    own = record.attributes().subject.workload
+    is_same = (own.name, own.mode, own.params) == (
+        subject.workload.name,
+        subject.workload.mode,
+        subject.workload.params,
+    )
+    return stored_load(record) if is_same else None
+
+
+def _costs(texts: Sequence[str]) -> Mapping[str, float]:
+    """Return the cost of a copy on each machine, or of each study; raises BadInputError."""
+    costs = {}
+    for text in texts:
+        name, _, amount = text.rpartition("=")
+        try:
+            costs[name] = float(amount)
+        except ValueError:
+            raise BadInputError(
+                f"--cost {text}", "expected MACHINE=AMOUNT or STUDY=AMOUNT, e.g. c5.xlarge=0.17"
+            ) from None
+        if not name or not costs[name] > 0:
+            raise BadInputError(f"--cost {text}", "expected a name, and an amount above 0")
+    return costs

@@ -20,8 +20,7 @@ from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Framework
 from tuner.identity import digest
 from tuner.job.events import TaskEvents
-from tuner.job.feed import tell_outputs
-from tuner.job.job import Job, feasible, prepare
+from tuner.job.job import Job, feasible, prepare, tell_outputs
 from tuner.job.parsed import parse_request
 from tuner.job.request import OverheadRequest
 from tuner.machine.locks import machine_lock

@@ -7,10 +7,9 @@ import time
 from enum import StrEnum
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.capture import Capture, cached_capture, new_capture, quick_capture
 from tuner.job.events import ProfileEvents
 from tuner.job.job import Job
-from tuner.job.predict import model_of, profiled_sizes
+from tuner.job.predict import Capture, cached_capture, model_of, new_capture, profiled_sizes, quick_capture
 from tuner.job.profile import check_profiled
 from tuner.measure.budget import PREDICTIONS, share_s
 from tuner.measure.objective import Objective

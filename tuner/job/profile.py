@@ -15,8 +15,7 @@ from statistics import median
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, TunerError
 from tuner.job.events import ProfileEvents
-from tuner.job.feed import tell_outputs
-from tuner.job.job import Job, feasible, prepare
+from tuner.job.job import Job, feasible, prepare, tell_outputs
 from tuner.job.overhead import Resized, advice, check_inside, launch_traced, traced_overhead
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import ProfileRequest, SearchRequest

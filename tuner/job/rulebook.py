@@ -1,26 +1,60 @@
-"""Learn rules from a storage, save them in a file, and load them again."""
+"""Learn rules from a storage, save them in a file, and load them again.
+
+What rules may be on machines that are not here, captures show, simulated on machines of many sizes. Those of the cache
+give hypotheses, those that are shipped what is predicted of several processes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import msgspec
 
 from tuner import __version__
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, unknown_name
-from tuner.job.hypotheses import predicted_processes
+from tuner.frameworks import registry
+from tuner.job.predict import Capture, cached_captures, model_of, read_capture
 from tuner.job.selection import Selection
-from tuner.paths import shipped_rules, write_whole
+from tuner.machine.host import Machine
+from tuner.machine.spec import parse_spec
+from tuner.model.configuration import EXECUTOR, configuration_of
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.prediction import PredictedRatio, ratio_sd
+from tuner.model.predictor import Predictor
+from tuner.paths import shipped_profiles, shipped_rules, write_whole
+from tuner.quantity import plural
 from tuner.rules.distil import distil
-from tuner.rules.evidence import by_reason, read
+from tuner.rules.evidence import StudyEvidence, by_reason, gain_at_latency, n_items, read
+from tuner.rules.hypothesis import HypothesesResult, Predict, Simulated, hypotheses, simulated_study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.rule import Provenance, RuleSet
+from tuner.rules.recipe import (
+    BATCH,
+    FRAMEWORK,
+    LATENCY,
+    PROCESSES,
+    Recipe,
+    latency_recipes,
+    process_recipes,
+)
+from tuner.rules.rule import PredictedGain, Provenance, RuleSet
+from tuner.rules.strata import Ratio, Stratum, over_workloads
+from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
+from tuner.space.term import EIGEN, Scale
 from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Array
 from tuner.study.storage import open_storage, records, storage_errors
+from tuner.workload.pyfile import INFERENCE
 
 LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in; those of a CPU."""
@@ -133,3 +167,176 @@ def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:
         raise BadInputError(f"{path} is a folder", "give a file name")
     text = json.dumps(msgspec.to_builtins(rules), indent=1, allow_nan=False) + "\n"
     write_whole(path, text.encode())
+
+
+# ---- rules from simulations -----------------------------------------------------------------------------------------
+
+MACHINES = (
+    "cores=2",
+    "cores=4",
+    "cores=8",
+    "cores=16",
+    "cores=32",
+    "sockets=2,cores=28,smt=2",
+    "sockets=2,cores=64",
+)
+"""What is simulated where nobody names a machine: from a laptop to a server."""
+
+
+def simulated_rules(
+    profiles: Sequence[Path] = (),
+    machines: Sequence[str] = MACHINES,
+    *,
+    notify: Callable[[str], None] = lambda _: None,
+) -> HypothesesResult:
+    """Return the hypotheses of captures, those of the cache if none are named; raises BadInputError where none is.
+
+    What cannot be simulated of the cache is left out, and `notify` is told; of files that were named it is refused.
+    """
+    captures = [(str(path), read_capture(path)) for path in profiles]
+    is_named = bool(captures)
+    captures = captures or [(f"the profile of {each.workload.name}", each) for each in cached_captures()]
+    described = {text: parse_spec(text).machine() for text in machines}
+    studies: list[tuple[str, StudyEvidence]] = []
+    params: dict[str, dict[str, Any]] = {}
+    for name, capture in captures if is_named else _latest(captures):
+        try:
+            own = _studies(name, capture, described)
+        except BadInputError as error:
+            if is_named:
+                raise
+            notify(f"left out: {error}")
+            continue
+        notify(f"simulated: {capture.workload.name}, {capture.workload.mode}, on {len(described)} machines")
+        studies += own
+        params[capture.workload.name] = capture.workload.params
+    if not studies:
+        raise BadInputError(
+            "no profile that can be simulated is in the cache",
+            "profile some workloads first: tftune predict resnet50 (tftune workloads lists them)",
+        )
+    return hypotheses(studies, LearnPlan(), params)
+
+
+PREDICTED_CORES = (8, 16, 32)
+"""Machines of one socket that processes are predicted for."""
+_PREDICTED = {PROCESSES: process_recipes, LATENCY: latency_recipes}
+
+
+@cache
+def predicted_processes() -> dict[str, tuple[PredictedGain, ...]]:
+    """Return what several processes are predicted to gain on machines of many sizes, by group of rules.
+
+    Of each group and machine it is the recipe that gains most, by the shipped profiles.
+
+    The gain is the geometric mean over workloads in inference. Its interval holds what workloads scatter by and what
+    the model is off by, which all of them have in common.
+    """
+    captures = [read_capture(path) for path in sorted(shipped_profiles().glob("*.json.xz"))]
+    models = [
+        (each, model_of(each)[0])
+        for each in captures
+        if each.workload.mode == INFERENCE and FRAMEWORK.has_onednn(each.runtime)
+    ]
+    machines = [parse_spec(f"cores={n}").machine() for n in PREDICTED_CORES]
+    return {group: tuple(_predicted_on(each, models, group) for each in machines) for group in _PREDICTED}
+
+
+def _predicted_on(machine: Machine, models: Sequence[tuple[Capture, Predictor]], group: str) -> PredictedGain:
+    """Return what the best recipe of a group is predicted to gain on a machine.
+
+    At the same latency the gain is `gain_at_latency`, and the call is what it is.
+    """
+    recipes = _PREDICTED[group]()
+    gains: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
+    calls: dict[Recipe, list[tuple[str, float]]] = {each: [] for each in recipes}
+    sds: dict[Recipe, list[float]] = {each: [] for each in recipes}
+    for capture, predictor in models:
+        hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+        n, own = machine.usable_cores, capture.workload.batch_size
+        scale = Scale(
+            cores=n,
+            sockets=machine.sockets,
+            nodes=max(1, len(machine.numa_nodes)),
+            pools=1,
+            batch_size=own,
+            pool=EIGEN,
+            onednn=True,
+        )
+        default = Setting.of({EXECUTOR.slots: n, EXECUTOR.threads: n, BATCH: own})
+        of_default = configuration_of(default, machine, has_teams=predictor.has_teams)
+        ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=default)
+        for recipe in recipes:
+            values = recipe.values(scale)
+            instances, size = int(values.get(INSTANCES, 1)), int(values.get(BATCH, own))
+            several = {INSTANCES: instances, **FRAMEWORK.threads_on(n // instances), BATCH: size}
+            setting = Setting.of(several) if instances > 1 else default
+            items, gain = n_items(setting, default), float(ratio([setting])[0])
+            counted = gain_at_latency(gain, items) if group == LATENCY else gain
+            gains[recipe].append((capture.workload.name, counted))
+            calls[recipe].append((capture.workload.name, math.log(items) - gain))
+            sds[recipe].append(ratio_sd(predictor, setting, of_default, machine) if instances > 1 else 0.0)
+    means = {recipe: over_workloads(values) for recipe, values in gains.items()}
+    best = max(recipes, key=lambda recipe: means[recipe].mean)
+    expected, longer = (
+        Ratio.of(replace(mean, se=math.hypot(mean.se, fmean(sds[best]))))
+        for mean in (means[best], over_workloads(calls[best]))
+    )
+    profiled = " and ".join(map(str, sorted({capture.machine.usable_cores for capture, _ in models})))
+    return PredictedGain(
+        kind=Stratum(shape=plural(machine.usable_cores, "core"), pool=EIGEN, onednn=True, quota=False),
+        terms=best.to_dict(),
+        gain=expected,
+        call=longer if best != Recipe() else None,
+        basis=f"{plural(expected.n_workloads, 'workload')}, profiled on {profiled} cores",
+    )
+
+
+def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> list[tuple[str, StudyEvidence]]:
+    """Return a simulated study of a capture on each machine; raises BadInputError for one that cannot be simulated."""
+    if capture.features is None:
+        again = f"profile it again: tftune predict {shlex.quote(capture.workload.name)} --new"
+        raise BadInputError(f"{name} is of an earlier version, without its graph", again)
+    try:
+        build = registry.for_build(capture.runtime).stored_build(capture.runtime)
+    except ValueError as error:
+        raise BadInputError(f"{name} is of a build that cannot be read: {error}", "profile it again") from error
+    predictor, _ = model_of(capture)
+    studies = []
+    for text, machine in machines.items():
+        simulated = Simulated(
+            workload=capture.workload,
+            features=capture.features,
+            build=build,
+            machine=machine,
+            predict=_predict(predictor, machine, hardware_of(machine, capture.bytes_s, is_here=False)),
+        )
+        studies.append((text, simulated_study(simulated)))
+    return studies
+
+
+def _predict(predictor: Predictor, machine: Machine, hardware: Hardware) -> Predict:
+    """Return what predicts settings on a machine."""
+
+    def predict(reference: Setting, settings: Sequence[Setting]) -> Array:
+        ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=reference)
+        return ratio(settings)
+
+    return predict
+
+
+def _latest(captures: Sequence[tuple[str, Capture]]) -> list[tuple[str, Capture]]:
+    """Return one capture of each workload and build: with several batch sizes, of these with most threads, the last.
+
+    One batch size alone does not tell what an item takes, and what a step takes whatever its items.
+    """
+
+    def worth(capture: Capture) -> tuple[bool, int]:
+        return len(capture.traced) > 1, max(capture.bytes_s)
+
+    chosen: dict[tuple[str, str, bool], tuple[str, Capture]] = {}
+    for name, capture in captures:
+        key = capture.workload.name, capture.workload.mode, capture.has_teams
+        if key not in chosen or worth(capture) >= worth(chosen[key][1]):
+            chosen[key] = name, capture
+    return list(chosen.values())

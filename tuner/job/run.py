@@ -1,25 +1,33 @@
-"""Running a search: the only place where machine, storage and study meet."""
+"""Running a search, and its later sessions: the only place where machine, storage and study meet.
+
+Of several sessions the first searches, and each of the others measures again what it recommends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
-from tuner.errors import TunerError
+from tuner.errors import BadInputError, TunerError
 from tuner.job.advise import as_hints, hints
+from tuner.job.compare import check_study
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, feasible, prepare
 from tuner.job.load import load_study
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.prior import kind_of, prior_of
-from tuner.job.request import LoadRequest, SearchRequest
+from tuner.job.request import CheckRequest, LoadRequest, SearchRequest
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
+from tuner.machine.host import node_name
 from tuner.machine.locks import machine_lock
+from tuner.measure.budget import parse_duration
 from tuner.measure.load import SHARES, duration_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import SLICE_S, FinalsPlan
@@ -28,9 +36,11 @@ from tuner.model.capacity import CapacityScore, most_promising, rates_of
 from tuner.model.graph import Features
 from tuner.model.prediction import PredictedRatio
 from tuner.plain import to_plain
-from tuner.quantity import rate_text
+from tuner.quantity import duration_text, rate_text
+from tuner.result.comparison import CheckResult
+from tuner.result.document import describe_study
 from tuner.result.model import search_line
-from tuner.result.study import ONE, SEVERAL
+from tuner.result.study import AT_SAME_LATENCY, ONE, SEVERAL, StudyResult
 from tuner.space.design import design
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
@@ -39,7 +49,7 @@ from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import SCHEMA, Record, now
 from tuner.study.sampler import LatticeSampler
-from tuner.study.storage import create_or_continue, open_storage, storage_errors
+from tuner.study.storage import create_or_continue, find_in, open_storage, storage_errors
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
@@ -280,3 +290,113 @@ def _store_request(
         record.put("schema", SCHEMA)
     record.put("command", request.command)  # of the last run, which the finals are of
     record.put("updated", now())
+
+
+# ---- sessions at other times ----------------------------------------------------------------------------------------
+
+DEFAULT_EVERY = "2h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlan:
+    """How many sessions there are to be, and how long (s) after one the next begins."""
+
+    n: int = 1
+    every_s: float = 0.0
+
+
+def make_sessions(n: int, every: str | None) -> SessionPlan:
+    """Return the sessions of the two options; raises BadInputError."""
+    if n < 1:
+        raise BadInputError(f"--sessions is {n}", "expected 1 or more")
+    if every is not None and n < 2:
+        raise BadInputError(f"--every {every} needs more than one session", "add --sessions 2 or more")
+    return SessionPlan(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsResult:
+    """What came of the sessions: the study, whether they were interrupted, and whether one after the first failed."""
+
+    record: Record | None
+    interrupted: bool
+    failed: bool = False
+
+
+def run_sessions(
+    request: SearchRequest,
+    sessions: SessionPlan,
+    events: SearchEvents,
+    *,
+    after_first: Callable[[Record], None] = lambda _: None,
+) -> SessionsResult:
+    """Search, then check in the other sessions what was found.
+
+    `after_first` is called with what the search found, where other sessions follow: they may be hours away. Between two
+    sessions nothing is held: others may measure on this machine. A session that fails does not end the others.
+    """
+    if sessions.n > 1 and request.objective == Objective.CAPACITY:
+        raise BadInputError(
+            f"--sessions {sessions.n} with --objective {Objective.CAPACITY}",
+            "leave --sessions out; tftune load measures its answer again at another time",
+        )
+    began_s = time.monotonic()
+    record, interrupted = run(request, events)
+    if sessions.n == 1 or record is None or interrupted:
+        return SessionsResult(record=record, interrupted=interrupted)
+    after_first(record)
+    failed = False
+    check = CheckRequest(
+        study=record.name,
+        python=request.python,
+        storage=request.storage,
+        margin=request.margin,
+        trial_timeout=request.trial_timeout,
+        wait=True,
+    )
+    for number in range(2, sessions.n + 1):
+        answers = answers_to_check(describe_study(record))
+        if not answers:
+            events.notice("the study recommends the default: there is nothing to measure again")
+            break
+        left_s = max(0.0, began_s + (number - 1) * sessions.every_s - time.monotonic())
+        events.notice(
+            f"session {number} of {sessions.n} starts in {duration_text(left_s)}; press Ctrl-C to stop here (`tftune "
+            f"check {shlex.quote(record.name)}` adds a session later)"
+        )
+        try:
+            time.sleep(left_s)
+            for of in answers:
+                check_again(check, events, of=of)
+        except KeyboardInterrupt:
+            return SessionsResult(record=record, interrupted=True, failed=failed)
+        except TunerError as error:
+            failed = True
+            events.session_failed(number, error)
+            if isinstance(error, BadInputError):
+                break  # what is another machine or workload now stays so
+    return SessionsResult(record=record, interrupted=False, failed=failed)
+
+
+def check_on_node(check: CheckRequest, events: SearchEvents) -> StudyResult:
+    """Add a session on this node of a cluster with each answer of a study that has none here; return the study."""
+    record = find_in(check.storage, check.study)
+    study = describe_study(record)
+    for of in answers_to_check(study):
+        if node_name() not in {session.node for session in study.answers[of].recommended.sessions}:
+            check_again(check, events, of=of)
+    return describe_study(record)
+
+
+def answers_to_check(study: StudyResult) -> list[str]:
+    """Return which answers are something else than the default."""
+    return [of for of, answer in study.answers.items() if answer.finals.advice.source != study.default]
+
+
+def check_again(check: CheckRequest, events: SearchEvents, *, of: str) -> None:
+    """Add a session with one of the study's answers."""
+    is_latency = of == AT_SAME_LATENCY
+    asked = replace(check, instances=None if is_latency else of == SEVERAL, same_latency=is_latency)
+    result = check_study(asked, events)
+    if isinstance(result, CheckResult):
+        events.session_ended(result)

@@ -15,11 +15,18 @@ has been measured is stored at once (`store`), and not again. What it comes to i
 from __future__ import annotations
 
 from tuner.job.events import TaskEvents
-from tuner.job.frameworks.comparison import Comparison, prepare_comparison, recall
-from tuner.job.frameworks.finals import hold_finals
-from tuner.job.frameworks.preparation import check, check_tuned, make_ready, time_loading, tune
+from tuner.job.frameworks.comparison import (
+    Comparison,
+    check,
+    check_tuned,
+    make_ready,
+    prepare_comparison,
+    recall,
+    time_loading,
+    tune,
+)
+from tuner.job.frameworks.measuring import hold_finals, scan
 from tuner.job.frameworks.result import describe_frameworks
-from tuner.job.frameworks.scan import scan
 from tuner.job.request import FrameworksRequest
 from tuner.machine.locks import machine_lock
 from tuner.result.frameworks import INTERRUPTED, FrameworksResult
