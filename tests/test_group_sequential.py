@@ -42,7 +42,7 @@ from tuner.result.comparison import CheckResult, ComparisonResult, LatencyRatio,
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
+from tuner.stats.equivalence import UNMEASURED, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate, estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise, log_ratio_of_rounds
 from tuner.stats.pooling import PooledVerdict
@@ -721,15 +721,8 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
     return Comparison(
         a=ComparedSetting(name="tf-default", setting=SLOW, deployment=Deployment()),
         b=ComparedSetting(name="intra_op=2", setting=FAST, deployment=Deployment()),
-        objective=Objective.THROUGHPUT,
-        rounds=finals_test.rounds,
-        n_rounds=finals_test.n_rounds,
-        margin=MARGIN,
-        level=finals_test.levels.get(A),
-        verdict=finals_test.verdicts()[A],
-        ended=finals_test.end_reason,
+        test=finals_test,
         conditions=QUIET,
-        failures={name: text for r in finals_test.rounds for name, text in r.failures.items()},
     )
 
 
@@ -796,7 +789,8 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
 
 
 def test_two_rounds_are_said_to_be_too_few() -> None:
-    document = describe(replace(compared(lambda _: 20.0, noise=0.05), n_rounds=2, verdict=UNMEASURED))
+    finals = compared(lambda _: 20.0, noise=0.05)
+    document = describe(replace(finals, test=replace(finals.test, rounds=finals.test.rounds[:2], pairwise={})))
     assert document.reason == "there was time for only 2 rounds: give a longer --time-budget"
 
 

@@ -18,13 +18,14 @@ from tests.benchmarks.priors import surfaces
 from tests.conftest import Call
 from tuner.errors import BadInputError
 from tuner.job import predict as predict_module
-from tuner.job import prior, suite
+from tuner.job import run as search_job
+from tuner.job import suite
 from tuner.job.frameworks import comparison as frameworks_job
 from tuner.job.job import Job, prepare
 from tuner.job.parsed import parse_request
 from tuner.job.predict import Capture, cached_capture, cached_captures, new_capture, profiled_sizes
-from tuner.job.prior import ProfileKind
 from tuner.job.request import FrameworksRequest, SearchRequest, SuiteRequest
+from tuner.job.run import ProfileKind
 from tuner.job.servers import Servers
 from tuner.machine.blas import one_blas_thread
 from tuner.machine.host import detect
@@ -169,9 +170,9 @@ def test_the_model_is_asked_where_that_costs_little_or_was_asked_for(
 ) -> None:
     job = asked(**options)
     for spec in ("cores=2", "cores=7", "cores=4,smt=2", "cores=16,quota=4"):
-        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_few_cores
+        assert search_job.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_few_cores
     for spec in ("cores=8", "sockets=2,cores=28,smt=2"):
-        assert prior.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_many
+        assert search_job.kind_of(replace(job, machine=parse_spec(spec).machine())) is on_many
 
 
 @pytest.mark.tensorflow
@@ -179,7 +180,7 @@ def test_a_captured_machine_of_many_cores_gets_a_quick_profile(tmp_path: Path) -
     with tarfile.open(CAPTURES / "x86_64-64cpu.tar.gz") as archive:
         archive.extractall(tmp_path, filter="fully_trusted")
     job = asked()
-    assert prior.kind_of(replace(job, machine=detect(tmp_path / "x86_64-64cpu"))) is QUICK
+    assert search_job.kind_of(replace(job, machine=detect(tmp_path / "x86_64-64cpu"))) is QUICK
 
 
 @pytest.mark.tensorflow
@@ -194,7 +195,7 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     with Servers(job, notify=told.lines.append) as servers:
         forks = servers.search_launcher()
         assert forks is not None
-        ratio = prior.prior_of(job, QUICK, forks, told)
+        ratio = search_job.prior_of(job, QUICK, forks, told)
     assert ratio is not None
     assert ratio([job.space.reference]) == pytest.approx([0.0])
     assert np.isfinite(ratio(job.space.points)).all()
@@ -206,8 +207,8 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     assert cached_capture(job, sizes, notify=told.notice) is None
     assert quick not in cached_captures()
     with monkeypatch.context() as patch:  # the next search takes it from the cache
-        patch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
-        again = prior.prior_of(job, QUICK, NONE, told)
+        patch.setattr(search_job, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
+        again = search_job.prior_of(job, QUICK, NONE, told)
     assert again is not None
     assert again(job.space.points) == pytest.approx(ratio(job.space.points))
     rows = {size: quick.traced[max(quick.traced)] for size in sizes}  # as if it had been thorough
@@ -215,8 +216,8 @@ def test_a_quick_profile_is_kept_apart_until_a_thorough_one_takes_its_place(
     thorough = new_capture(job, sizes, events=SimpleNamespace(notice=told.notice))  # type: ignore[arg-type]
     assert not thorough.is_quick
     assert cached_capture(job, sizes, is_quick=True, notify=told.notice) is None
-    monkeypatch.setattr(prior, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
-    assert prior.prior_of(job, QUICK, NONE, told) is not None  # from the thorough one
+    monkeypatch.setattr(search_job, "quick_capture", lambda *_, **__: pytest.fail("profiled again"))
+    assert search_job.prior_of(job, QUICK, NONE, told) is not None  # from the thorough one
 
 
 @pytest.mark.tensorflow
@@ -227,13 +228,13 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
     def fail(*_: object, **__: object) -> Capture:
         raise error
 
-    monkeypatch.setattr(prior, "cached_capture", lambda *_, **__: None)
-    monkeypatch.setattr(prior, "new_capture", fail)
+    monkeypatch.setattr(search_job, "cached_capture", lambda *_, **__: None)
+    monkeypatch.setattr(search_job, "new_capture", fail)
     told = Told()
-    assert prior.prior_of(asked(time_budget="10m"), THOROUGH, NONE, told) is None
+    assert search_job.prior_of(asked(time_budget="10m"), THOROUGH, NONE, told) is None
     assert told.lines == [f"the search goes on without predictions: {getattr(error, 'message', error)}"]
     with pytest.raises(type(error)):
-        prior.prior_of(asked(time_budget="10m", predict=True), THOROUGH, NONE, told)
+        search_job.prior_of(asked(time_budget="10m", predict=True), THOROUGH, NONE, told)
 
 
 @pytest.mark.tensorflow

@@ -38,6 +38,7 @@ from tuner.machine.locks import import_lock
 from tuner.measure.budget import Countdown, parse_duration
 from tuner.paths import DEFAULT_STORAGE, code_version
 from tuner.quantity import duration_text, plural
+from tuner.result import fields_of
 from tuner.result.document import describe_study
 from tuner.result.inspection import CaseResult
 from tuner.result.study import PlannedResult, StudyResult, nodes_of
@@ -242,22 +243,9 @@ class Fleet:
         return [
             CaseResult(
                 number=number,
-                workload=entry.case.workload,
-                mode=entry.case.key.mode,
-                shape=entry.case.shape,
                 cpus=entry.case.key.affinity,
                 cpu_quota=entry.case.quota,
-                python=entry.case.python,
-                runtime=entry.case.runtime,
-                state=entry.state,
-                study=entry.study,
-                outcome=entry.outcome,
-                wall_s=entry.wall_s,
-                batch_sizes=entry.case.key.batch_sizes,
-                planned=entry.planned,
-                machine=entry.machine,
-                node=entry.node,
-                stale=entry.stale,
+                **fields_of(CaseResult, entry.case.key, entry.case, entry),
             )
             for number, entry in enumerate(self._entries.values(), 1)
         ]

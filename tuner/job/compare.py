@@ -37,7 +37,7 @@ from tuner.measure.planning import FinalsPlan
 from tuner.measure.rates import adjusted_rates, failures, last_hint, log_rates
 from tuner.measure.rounds import Contender, Round, Rounds
 from tuner.measure.warning import DISTURBING, Code, MeasurementWarning, condition_warnings, merge
-from tuner.result import evidence
+from tuner.result import evidence, fields_of
 from tuner.result.comparison import CheckResult, ComparisonResult, LatencyRatio, NothingToCheck, SideResult
 from tuner.result.decision import closest_s, of_setting, pooled_result, pooled_sessions
 from tuner.result.document import advice_of, answer_of, describe_study
@@ -179,19 +179,9 @@ class Comparison:
 
     a: ComparedSetting
     b: ComparedSetting
-    objective: Objective
-    rounds: list[Round]
-    n_rounds: int
-    """How many of them count."""
-    margin: float
-    level: float | None
-    """Of the interval after the last look; None where there was none."""
-    verdict: Verdict
-    ended: str
+    test: SequentialTest
+    """The rounds that were held, and what they say."""
     conditions: Conditions
-    failures: dict[str, str] = field(default_factory=dict)
-    hints: dict[str, str] = field(default_factory=dict)
-    """What to do about failures, of those where that is known."""
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
     input_warnings: Sequence[MeasurementWarning] = ()
@@ -205,15 +195,15 @@ class Comparison:
             "began": self.began,
             "node": node_name(),
             "contenders": _contenders(self.a, self.b),
-            "rounds": self.rounds,
+            "rounds": self.test.rounds,
             "noise": PRIOR_NOISE,
             "conditions": self.conditions,
         }
 
     @property
-    def timed_s(self) -> float:
-        """Return the time spent inside slices."""
-        return sum(round_.timed_s for round_ in self.rounds)
+    def verdict(self) -> Verdict:
+        """Return what b runs at against a."""
+        return self.test.verdicts()[A]
 
 
 def compare(request: CompareRequest, events: ComparisonEvents) -> Comparison:
@@ -281,17 +271,9 @@ def measure(
     return Comparison(
         a=a,
         b=b,
-        objective=job.objective,
-        rounds=sequential_test.rounds,
-        n_rounds=sequential_test.n_rounds,
-        margin=margin,
-        level=sequential_test.levels.get(A),
-        verdict=sequential_test.verdicts()[A],
-        ended=sequential_test.end_reason,
+        test=sequential_test,
         began=began,
         conditions=conditions,
-        failures=failures(sequential_test.rounds),
-        hints={name: text for name in (A, B) if (text := last_hint(sequential_test.rounds, (name,)))},
         inputs=job.inputs,
         input_warnings=job.input_warnings,
         device_advice=job.device.advice,
@@ -332,49 +314,45 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
 
 def describe(comparison: Comparison) -> ComparisonResult:
     """Return what is published of a comparison."""
-    names, y = log_rates(comparison.rounds, _contenders(comparison.a, comparison.b), comparison.objective)
-    rates = {name: comparison.objective.shown(rate) for name, rate in adjusted_rates(names, y, A).items()}
+    test, verdict = comparison.test, comparison.verdict
+    rounds, objective = test.rounds, test.objective
+    names, y = log_rates(rounds, test.contenders, objective)
+    rates = {name: objective.shown(rate) for name, rate in adjusted_rates(names, y, A).items()}
     sides = {
         name: SideResult(
             asked=each.name,
             **applied(each.deployment),
             rate=rates.get(name),
-            **structs.asdict(evidence.tail(comparison.rounds, name, items_per_step(each))),
+            **structs.asdict(evidence.tail(rounds, name, items_per_step(each))),
         )
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
-    is_unseen = comparison.verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
+    is_unseen = verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
     others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if {A, B} <= {*names} and len(y) > 1 else []
     warnings = merge(
         comparison.input_warnings,
         condition_warnings(comparison.conditions),
-        evidence.round_warnings(comparison.rounds),
-        evidence.number_warnings(
-            comparison.rounds, comparison.objective, {each.setting.batch_size for each in (comparison.a, comparison.b)}
-        ),
-        evidence.unseen_warnings(others, 1, comparison.objective) if is_unseen else [],
-        evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, comparison.limits),
+        evidence.round_warnings(rounds),
+        evidence.number_warnings(rounds, objective, {each.setting.batch_size for each in test.contenders}),
+        evidence.unseen_warnings(others, 1, objective) if is_unseen else [],
+        evidence.step_warnings(len(evidence.steps_of(rounds, B)), objective, comparison.limits),
     )
     return ComparisonResult(
         a=comparison.a.setting.to_dict(),
         b=comparison.b.setting.to_dict(),
-        speedup=comparison.verdict.speedup,
-        low=comparison.verdict.low,
-        high=comparison.verdict.high,
-        code=comparison.verdict.code,
-        reason=_reason(comparison, warnings) if comparison.verdict.code is VerdictCode.UNDECIDED else None,
-        margin=comparison.margin,
-        level=comparison.level,
-        objective=comparison.objective,
-        unit=evidence.unit_of(comparison.rounds, comparison.objective),
-        rounds=comparison.n_rounds,
-        fresh_rounds=sum(round_.fresh for round_ in comparison.rounds if not round_.interruptions),
-        ended=comparison.ended,
-        timed_s=round(comparison.timed_s, 3),
+        **fields_of(ComparisonResult, verdict),
+        reason=_reason(test, verdict, warnings) if verdict.code is VerdictCode.UNDECIDED else None,
+        margin=test.margin,
+        level=test.levels.get(A),
+        objective=objective,
+        unit=evidence.unit_of(rounds, objective),
+        rounds=test.n_rounds,
+        fresh_rounds=sum(round_.fresh for round_ in rounds if not round_.interruptions),
+        ended=test.end_reason,
+        timed_s=round(sum(round_.timed_s for round_ in rounds), 3),
         sides=sides,
         failures={
-            name: f"{text}; {comparison.hints[name]}" if name in comparison.hints else text
-            for name, text in comparison.failures.items()
+            name: "; ".join(filter(None, (text, last_hint(rounds, (name,))))) for name, text in failures(rounds).items()
         },
         inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
@@ -382,21 +360,21 @@ def describe(comparison: Comparison) -> ComparisonResult:
     )
 
 
-def _reason(comparison: Comparison, warnings: Sequence[MeasurementWarning]) -> str:
+def _reason(test: SequentialTest, verdict: Verdict, warnings: Sequence[MeasurementWarning]) -> str:
     """Return why nothing could be decided."""
-    if comparison.ended == "failed":
-        return f"{' and '.join(sorted(comparison.failures))} did not run"
+    if test.end_reason == "failed":
+        return f"{' and '.join(sorted(failures(test.rounds)))} did not run"
     few_digits = [warning.observation for warning in warnings if warning.code is Code.FEW_DIGITS]
     if few_digits:
         return few_digits[0]
     blamed = [warning.observation for warning in warnings if warning.code in DISTURBING]
-    if comparison.n_rounds <= MIN_ROUNDS:
-        blamed.append(f"there was time for only {comparison.n_rounds} rounds: give a longer --time-budget")
+    if test.n_rounds <= MIN_ROUNDS:
+        blamed.append(f"there was time for only {test.n_rounds} rounds: give a longer --time-budget")
     if blamed:
         return "; ".join(blamed)
-    if comparison.verdict.speedup is None:
-        return f"{comparison.n_rounds} rounds vary too much: use a quieter machine, or a longer --time-budget"
-    return f"{comparison.n_rounds} rounds cannot show whether the difference matters: give a longer --time-budget"
+    if verdict.speedup is None:
+        return f"{test.n_rounds} rounds vary too much: use a quieter machine, or a longer --time-budget"
+    return f"{test.n_rounds} rounds cannot show whether the difference matters: give a longer --time-budget"
 
 
 # ---- the check of a study -------------------------------------------------------------------------------------------
@@ -444,19 +422,18 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
             limits=stored.limits,
             events=events,
         )
-    for name, text in comparison.failures.items():
-        if comparison.ended == "failed" or not any(name in round_.slices for round_ in comparison.rounds):
-            raise TunerError(
-                f"{'the default' if name == A else 'the recommendation'} {text}",
-                comparison.hints.get(name, RUN_IT),
-            )
+    rounds = comparison.test.rounds
+    for name, text in failures(rounds).items():
+        if comparison.test.end_reason == "failed" or not any(name in round_.slices for round_ in rounds):
+            what = "the default" if name == A else "the recommendation"
+            raise TunerError(f"{what} {text}", last_hint(rounds, (name,)) or RUN_IT)
     with storage_errors():
         record.add("checks", comparison)
         record.put("updated", now())
-    limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
+    limit_statuses = evidence.limit_statuses(rounds, (A, B), stored.limits) if stored.limits else {}
     kept, is_own = record.attributes(), answer is described.same_latency
     study_sessions = of_setting(kept, recommended, same_latency=is_own)
-    pooled = pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
+    pooled = pooled_sessions(study_sessions, level=comparison.test.levels.get(A) or 0.95, margin=margin)
     return check_result(
         record.name,
         comparison,
