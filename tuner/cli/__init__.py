@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import deploy, inspect, measure, model, node, rules, search, studies, suite
+from tuner.cli import deploy, inspect, measure, model, rules, search, studies, suite
 from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
@@ -52,8 +52,8 @@ for _name, _function, _epilog, _panel in (
     ("list", studies.list_studies, studies.LIST_EPILOG, _TEAM),
     ("show", studies.show_study, studies.SHOW_EPILOG, _TEAM),
     ("rules", rules.rules, rules.RULES_EPILOG, _TEAM),
-    ("node", node.node, node.EPILOG, _TEAM),
-    ("scheduler", node.scheduler, node.SCHEDULER_EPILOG, _TEAM),
+    ("node", suite.node, suite.NODE_EPILOG, _TEAM),
+    ("scheduler", suite.scheduler, suite.SCHEDULER_EPILOG, _TEAM),
     ("import", studies.import_studies, studies.IMPORT_EPILOG, _TEAM),
     ("export", studies.export, studies.EXPORT_EPILOG, _TEAM),
     ("schema", studies.schema, studies.SCHEMA_EPILOG, _TEAM),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tuner.frameworks.registry import DEFAULT
@@ -228,14 +228,8 @@ class PredictRequest:
     @property
     def search(self) -> SearchRequest:
         """Return the search whose settings are predicted."""
-        return SearchRequest(
-            workload=self.workload,
-            space=self.space,
-            pins=self.pins,
-            batch_size=self.batch_size,
-            python=self.python,
-            trial_timeout=self.trial_timeout,
-        )
+        own = {each.name: getattr(self, each.name) for each in fields(SearchRequest) if hasattr(self, each.name)}
+        return SearchRequest(**own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,10 +184,7 @@ MACHINES = (
 
 
 def simulated_rules(
-    profiles: Sequence[Path] = (),
-    machines: Sequence[str] = MACHINES,
-    *,
-    notify: Callable[[str], None] = lambda _: None,
+    profiles: Sequence[Path] = (), *, notify: Callable[[str], None] = lambda _: None
 ) -> HypothesesResult:
     """Return the hypotheses of captures, those of the cache if none are named; raises BadInputError where none is.
 
@@ -196,7 +193,7 @@ def simulated_rules(
     captures = [(str(path), read_capture(path)) for path in profiles]
     is_named = bool(captures)
     captures = captures or [(f"the profile of {each.workload.name}", each) for each in cached_captures()]
-    described = {text: parse_spec(text).machine() for text in machines}
+    described = {text: parse_spec(text).machine() for text in MACHINES}
     studies: list[tuple[str, StudyEvidence]] = []
     params: dict[str, dict[str, Any]] = {}
     for name, capture in captures if is_named else _latest(captures):

@@ -93,13 +93,11 @@ def _since(text: str) -> datetime:
     now, expected = datetime.now(UTC), "expected a date such as 2026-11-01, or days such as 30d"
     ago = re.fullmatch(r"([\d.]+) *(h|hours?|d|days?|w|weeks?)", text.strip())
     try:
-        if ago is not None:
-            since = now - float(ago[1]) * _AGO[ago[2][0]]
-        else:
-            since = datetime.fromisoformat(text)
-            since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+        since = time_of(text) if ago is None else now - float(ago[1]) * _AGO[ago[2][0]]
     except (ValueError, OverflowError):
-        raise BadInputError(f"--since is '{text}'", expected) from None
+        since = None
+    if since is None:
+        raise BadInputError(f"--since is '{text}'", expected)
     if since >= now:
         raise BadInputError(f"--since is '{text}', which is not in the past", expected)
     return since

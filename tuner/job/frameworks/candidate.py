@@ -18,7 +18,7 @@ from tuner.frameworks import registry
 from tuner.frameworks.framework import F32, Framework
 from tuner.identity import digest
 from tuner.job.job import Job
-from tuner.job.parsed import interpreter
+from tuner.job.parsed import interpreter, words
 from tuner.measure.agreement import TOLERANCE
 from tuner.measure.measurement import Measurement
 from tuner.measure.rounds import Contender
@@ -107,7 +107,7 @@ def chosen(text: str | None, all_variants: Mapping[str, Variant], device: Device
     """
     if text is None:
         return [all_variants[REFERENCE], *(each for name, each in all_variants.items() if name != REFERENCE)], False
-    names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    names = words(text)
     for name in names:
         if name in all_variants:
             continue
