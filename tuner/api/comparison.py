@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from tuner.api.options import Duration, WorkloadOptions, request_of
 from tuner.api.shown import Shown, Tabled
 from tuner.job import frameworks as comparisons
-from tuner.job.compare import check_study, describe
+from tuner.job.compare import check_study
 from tuner.job.compare import compare as measure
 from tuner.job.request import KEEP, TRIAL_TIMEOUT, CheckRequest, CompareRequest, FrameworksRequest
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
@@ -79,7 +79,7 @@ def compare(
     runs.
     """
     request = request_of(CompareRequest, locals())
-    return Comparison(describe(measure(request, ComparisonShown(stderr_console(quiet=not progress)))))
+    return Comparison(measure(request, ComparisonShown(stderr_console(quiet=not progress))))
 
 
 def check(

@@ -88,12 +88,11 @@ def compare(
     Every round starts new processes. Knobs that you do not name keep the framework's default.
     """
     from tuner.api.comparison import Comparison
-    from tuner.job import compare as comparing
+    from tuner.job.compare import compare as measure
     from tuner.report.progress import ComparisonShown
 
     check_out(summary, "--summary")
-    measured = comparing.compare(request, ComparisonShown(console(stderr=True)))
-    compared = Comparison(comparing.describe(measured))
+    compared = Comparison(measure(request, ComparisonShown(console(stderr=True))))
     append_summary(summary, "tftune compare", compared.card)
     _show(compared, details=details, json_=json_)
 

@@ -206,7 +206,7 @@ class Comparison:
         return self.test.verdicts()[A]
 
 
-def compare(request: CompareRequest, events: ComparisonEvents) -> Comparison:
+def compare(request: CompareRequest, events: ComparisonEvents) -> ComparisonResult:
     """Measure b against a; raises BadInputError before anything is measured."""
     checked = parse_request(request, stores=False)
     with machine_lock(wait=request.wait, on_wait=events.waiting):
@@ -216,7 +216,7 @@ def compare(request: CompareRequest, events: ComparisonEvents) -> Comparison:
             parse_compared(text, job, request.storage)  # refused before a model is exported
         job = feasible(job, notify=events.notice)
         a, b = (parse_compared(text, job, request.storage) for text in (request.a, request.b))
-        return measure(job, a, b, margin=request.margin, events=events)
+        return describe(measure(job, a, b, margin=request.margin, events=events))
 
 
 def measure(
