@@ -180,7 +180,7 @@ MACHINES = (
     "sockets=2,cores=28,smt=2",
     "sockets=2,cores=64",
 )
-"""What is simulated where nobody names a machine: from a laptop to a server."""
+"""What is simulated: from a laptop to a server."""
 
 
 def simulated_rules(
