@@ -504,16 +504,18 @@ def test_batch_sizes_that_do_not_run_are_left_out(
 
 
 def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Path) -> None:
-    assert find_machine("cores=4")[0].physical_cores == 4
-    assert find_machine("cores=4,bandwidth=128")[1] == 128e9
+    assert find_machine("cores=4").machine.physical_cores == 4
+    assert find_machine("cores=4,bandwidth=128").socket_bytes_s == 128e9
     document = tmp_path / "inspect.json"
     document.write_text(json.dumps({"machine": msgspec.to_builtins(detect()), "wake_s": 8e-6, "busy_loss": 0.4}))
-    assert find_machine(str(document)) == (detect(), None, None, None, 8e-6, 0.4)
+    found = find_machine(str(document))
+    assert found == type(found)(machine=detect(), wake_s=8e-6, busy_loss=0.4)
     told = {"runtime": STOCK.to_dict(), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     document.write_bytes(msgspec.json.encode({"machine": detect(), **told}))
-    assert find_machine(str(document))[2:] == (msgspec.to_builtins(told["runtime"]), told["environment"], None, None)
+    found = find_machine(str(document))
+    assert found == type(found)(machine=detect(), **msgspec.to_builtins(told))
     document.write_bytes(msgspec.json.encode({"machine": detect(), "runtime": "another", "environment": 3}))
-    assert find_machine(str(document))[2:] == (None, None, None, None)
+    assert find_machine(str(document)) == type(found)(machine=detect())
     document.write_text(json.dumps({"machine": msgspec.to_builtins(replace(HERE, physical_cores=0))}))
     with pytest.raises(BadInputError, match="a machine that cannot be"):
         find_machine(str(document))
