@@ -13,7 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, partial
 
 from msgspec import structs
 
@@ -286,92 +286,47 @@ def distil(studies: Sequence[StudyEvidence], plan: LearnPlan) -> dict[str, RuleL
     Rules of fewer studies are learned with fewer random signs: those of a proof with half of them, and those that tell
     the policy inside a proof where rules help with a quarter.
     """
-    threads = _alone(thread_table(studies), plan)
-    batches = batch_table(studies, threads.policy.recipe)
+    threads = _Learner(thread_table(studies), plan)
+    batches = _Learner(batch_table(studies, threads.policy.recipe), plan)
+
+    def batches_without(out: Out) -> tuple[_Learner, RecipesOf]:
+        """Return what learns on the batch, on top of what is followed on threads without some studies."""
+        first = threads.policy_of(_without(threads.table, out))
+        return _Learner(batch_table(studies, first.recipe), plan), lambda study: (first.recipe(study),)
+
     lists = {
-        THREADS: threads.rules,
-        BATCH: _batches(studies, batches, plan, threads.without) if batches.studies else None,
-        PROCESSES: _alone(process_table(studies), plan).rules,
-        LATENCY: _alone(latency_table(studies), plan).rules,
+        THREADS: _list(threads),
+        BATCH: _list(batches, batches_without),
+        PROCESSES: _list(_Learner(process_table(studies), plan)),
+        LATENCY: _list(_Learner(latency_table(studies), plan)),
     }
     return {group: each for group, each in lists.items() if each is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Learned:
-    """The policy of a group that stands on no other, that `without` some studies, and its rules, None of no study."""
+class _Learner:
+    """What is learned of a group from the studies of its table, or from some of them."""
 
-    policy: Policy
-    without: Callable[[Out], Policy]
-    rules: RuleList | None
+    def __init__(self, table: TrainingTable, plan: LearnPlan) -> None:
+        quick, quicker = (replace(plan, n_sign_flips=plan.n_sign_flips // n) for n in (2, 4))
+        self.table = table
+        self._plan = plan
+        # Both proofs leave out the same workloads.
+        self.rules_of = cache(partial(table.learn, quick))
+        self._rules_inside = cache(partial(table.learn, quicker))
+        self.policy_of = cache(self._policy_of)
 
+    @cached_property
+    def policy(self) -> Policy:
+        """Return the policy that all studies give."""
+        table = self.table
+        return do_no_harm_policy(table, table.learn(self._plan), _all(table), learned=self.rules_of, fold=_each(table))
 
-def _alone(table: TrainingTable, plan: LearnPlan) -> _Learned:
-    """Return what is learned of a group that stands on no other."""
-    rules = table.learn(plan)
-    quick, quicker = (replace(plan, n_sign_flips=plan.n_sign_flips // n) for n in (2, 4))
-
-    @cache  # both proofs leave out the same workloads
-    def learned(study_mask: StudyMask) -> Rules:
-        return table.learn(quick, study_mask)
-
-    @cache
-    def learned_inside(study_mask: StudyMask) -> Rules:
-        return table.learn(quicker, study_mask)
-
-    @cache
-    def policy_of(study_mask: StudyMask) -> Policy:
-        return do_no_harm_policy(table, learned(study_mask), study_mask, learned=learned_inside, fold=_inside(table))
-
-    def rules_without(out: Out) -> RecipesOf:
-        remaining_rules = learned(_without(table, out))
-        return lambda study: (follow(remaining_rules, study),)
-
-    def policy_without(out: Out) -> RecipesOf:
-        policy = policy_of(_without(table, out))
-        return lambda study: (policy.recipe(study),)
-
-    policy = do_no_harm_policy(table, rules, _all(table), learned=learned, fold=_each(table))
-    return _Learned(
-        policy=policy,
-        without=lambda out: policy_of(_without(table, out)),
-        rules=_list(table, policy, prove(table, rules_without, policy_without)) if table.studies else None,
-    )
-
-
-def _batches(
-    studies: Sequence[StudyEvidence], table: TrainingTable, plan: LearnPlan, threads_without: Callable[[Out], Policy]
-) -> RuleList:
-    """Return the rules on the batch size; `threads_without` is the policy on threads without some studies."""
-    quick, quicker = (replace(plan, n_sign_flips=plan.n_sign_flips // n) for n in (2, 4))
-    rules = table.learn(plan)
-    policy = do_no_harm_policy(
-        table, rules, _all(table), learned=lambda kept: table.learn(quick, kept), fold=_each(table)
-    )
-
-    def parts(out: Out) -> tuple[Policy, TrainingTable, Rules, StudyMask]:
-        """Return what is followed on threads, and on top of it the rules on the batch, without some studies."""
-        first = threads_without(out)
-        inner_table = batch_table(studies, first.recipe)
-        study_mask = _without(inner_table, out)
-        return first, inner_table, inner_table.learn(quick, study_mask), study_mask
-
-    def rules_without(out: Out) -> RecipesOf:
-        first, _, batch_rules, _ = parts(out)
-        return lambda study: (first.recipe(study), follow(batch_rules, study))
-
-    def policy_without(out: Out) -> RecipesOf:
-        first, inner_table, batch_rules, study_mask = parts(out)
-        cautious = do_no_harm_policy(
-            inner_table,
-            batch_rules,
-            study_mask,
-            learned=lambda inner: inner_table.learn(quicker, inner),
-            fold=_inside(inner_table),
+    def _policy_of(self, study_mask: StudyMask) -> Policy:
+        """Return the policy that some of the studies give."""
+        table = self.table
+        return do_no_harm_policy(
+            table, self.rules_of(study_mask), study_mask, learned=self._rules_inside, fold=_inside(table)
         )
-        return lambda study: (first.recipe(study), cautious.recipe(study))
-
-    return _list(table, policy, prove(table, rules_without, policy_without))
 
 
 def _all(table: TrainingTable) -> StudyMask:
@@ -396,7 +351,28 @@ def _inside(table: TrainingTable) -> dict[str, int]:
     return folds(table.studies, lambda study: study.workload, at_most=1, parts=2 if many else FOLDS)
 
 
-def _list(table: TrainingTable, policy: Policy, proof: Proof) -> RuleList:
+def _list(learner: _Learner, without: Callable[[Out], tuple[_Learner, RecipesOf]] | None = None) -> RuleList | None:
+    """Return the rules of a group, None of no study.
+
+    `without` gives what learns without some studies, and what is followed before that. A group that stands on no other
+    needs none.
+    """
+    table = learner.table
+    if not table.studies:
+        return None
+    part = without or (lambda _: (learner, lambda _: ()))
+
+    def rules_without(out: Out) -> RecipesOf:
+        remaining, before = part(out)
+        rules = remaining.rules_of(_without(remaining.table, out))
+        return lambda study: (*before(study), follow(rules, study))
+
+    def policy_without(out: Out) -> RecipesOf:
+        remaining, before = part(out)
+        cautious = remaining.policy_of(_without(remaining.table, out))
+        return lambda study: (*before(study), cautious.recipe(study))
+
+    proof, policy = prove(table, rules_without, policy_without), learner.policy
     rules = policy.rules
     unmatched = [n for n, study in enumerate(table.studies) if first_rule(rules, study) == len(rules)]
     studies = [table.studies[n] for n in unmatched]
