@@ -268,24 +268,14 @@ def test_rules_come_back_from_their_file(rules: RuleSet, tmp_path: Path) -> None
         ('{"schema": NaN}', "is not valid JSON: JSON is malformed: invalid character"),
         ("[]", "it is not a rules file"),
         ('{"groups": {}}', "format None"),
-        ('{"groups": {}, "schema": 2}', "rules have format 2, this version of tftune reads formats 3 and 4"),
-        ('{"groups": {}, "schema": 3}', "the rules are invalid .Object missing required field `provenance`"),
+        ('{"groups": {}, "schema": 2}', "rules have format 2, this version of tftune reads format 4"),
+        ('{"groups": {}, "schema": 4}', "the rules are invalid .Object missing required field `provenance`"),
     ],
 )
 def test_a_file_that_holds_no_rules_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(text)
     with pytest.raises(BadInputError, match=message):
         rulebook.load(tmp_path / "rules.json")
-
-
-def test_rules_of_the_format_before_are_read_as_they_are(document: dict[str, Any]) -> None:
-    """They lack rules on processes alone; what such a rule says of a stratum, they leave out."""
-    earlier = json.loads(json.dumps(document | {"schema": 3}))
-    for rule in earlier["groups"]["threads"]["rules"]:
-        for row in (*rule["advice"]["strata"], *rule["advice"]["builds"]):
-            del row["n_processes"]
-    del earlier["predicted"]
-    assert RuleSet.from_document(earlier) == structs.replace(RuleSet.from_document(document), predicted={})
 
 
 def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
@@ -1157,7 +1147,7 @@ def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_pat
     (tmp_path / "old.json").write_text(json.dumps(old))
     code, out, error = call("recommend", "resnet50", "--rules", str(tmp_path / "old.json"))
     assert (code, out) == (2, "")
-    assert "rules have format 1, this version of tftune reads formats 3 and 4" in error
+    assert "rules have format 1, this version of tftune reads format 4" in error
     assert "tftune rules --save" in error
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from typing import Literal as OneOf
 
 import msgspec
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, Struct, field
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
@@ -40,7 +40,6 @@ from tuner.space.groups import INSTANCES
 from tuner.space.term import OPENMP
 
 SCHEMA: Final = 4
-_EARLIER = 3  # without rules on processes, but the same otherwise
 KEEP = {
     THREADS: "keep TensorFlow's defaults",
     BATCH: "keep the workload's own batch size",
@@ -96,13 +95,9 @@ class Rule(Struct, frozen=True, kw_only=True):
             literals=condition.literals,
             terms=recipe.to_dict(),
             evidence=evidence,
-            advice=advice,
+            advice=advice.priced(float(recipe.to_dict().get(BATCH, 1))),
             example=example,
-        ).priced()
-
-    def priced(self) -> Rule:
-        """Return the rule with what a call costs where it is advised; earlier files do not say."""
-        return structs.replace(self, advice=self.advice.priced(float(self.terms.get(BATCH, 1))))
+        )
 
     @property
     def condition(self) -> Condition:
@@ -276,18 +271,13 @@ class RuleSet(Struct, frozen=True, kw_only=True):
         """Return stored rules; raises BadInputError for what are none, or of another format."""
         if not isinstance(document, Mapping) or "groups" not in document:
             raise BadInputError("it is not a rules file", _HINT)
-        if document.get("schema") not in (_EARLIER, SCHEMA):
+        if document.get("schema") != SCHEMA:
             found = f"rules have format {document.get('schema')}"
-            raise BadInputError(f"{found}, this version of tftune reads formats {_EARLIER} and {SCHEMA}", _HINT)
+            raise BadInputError(f"{found}, this version of tftune reads format {SCHEMA}", _HINT)
         try:
-            rules = msgspec.convert({**document, "schema": SCHEMA}, cls)
+            return msgspec.convert(document, cls)
         except msgspec.ValidationError as error:
             raise BadInputError(f"the rules are invalid ({error})", _HINT) from error
-        groups = {
-            name: structs.replace(group, rules=tuple(rule.priced() for rule in group.rules))
-            for name, group in rules.groups.items()
-        }
-        return structs.replace(rules, groups=groups)
 
 
 class AdviceReason(StrEnum):
