@@ -52,7 +52,7 @@ class Situation:
 
     def values(self) -> dict[str, float]:
         """Return the value of each feature; NaN where it is not known."""
-        return {feature.name: float(feature.value_of(self)) for feature in FEATURES}
+        return {feature.name: float(feature.value(self)) for feature in FEATURES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +66,15 @@ class Feature:
 
     name: str
     words: tuple[str, str]
-    value_of: Callable[[Situation], float]
     unit: str = ""
     is_binary: bool = False
     log: bool = False
     on_machine: Callable[[Machine], float] | None = None
+    value_of: Callable[[Situation], float] = lambda _: math.nan
 
-
-def _of_machine(
-    name: str,
-    words: tuple[str, str],
-    on_machine: Callable[[Machine], float],
-    *,
-    is_binary: bool = False,
-    log: bool = False,
-) -> Feature:
-    """Return a feature of the machine that decides what a number of threads means there."""
-    return Feature(
-        name=name,
-        words=words,
-        value_of=lambda s: on_machine(s.machine),
-        is_binary=is_binary,
-        log=log,
-        on_machine=on_machine,
-    )
+    def value(self, situation: Situation) -> float:
+        """Return its value in a situation; NaN where it is not known."""
+        return self.value_of(situation) if self.on_machine is None else self.on_machine(situation.machine)
 
 
 def _cache_a_cpu(s: Situation) -> float:
@@ -120,8 +105,8 @@ FEATURES: tuple[Feature, ...] = (
         name="training", words=("in training", "in inference"), value_of=lambda s: s.mode == "training", is_binary=True
     ),
     Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), value_of=lambda s: s.onednn, is_binary=True),
-    _of_machine("cores", ("usable cores", ""), lambda machine: machine.usable_cores, log=True),
-    _of_machine("oversubscribed", ("visible CPUs per CPU of the quota", ""), _oversubscribed),
+    Feature(name="cores", words=("usable cores", ""), on_machine=lambda machine: machine.usable_cores, log=True),
+    Feature(name="oversubscribed", words=("visible CPUs per CPU of the quota", ""), on_machine=_oversubscribed),
     Feature(name="width", words=("average width", ""), value_of=lambda s: s.features.width),
     Feature(
         name="mflops_operator",
@@ -167,13 +152,13 @@ FEATURES: tuple[Feature, ...] = (
         name="heavy_operators", words=("heavy operators", ""), value_of=lambda s: s.features.heavy_operators, log=True
     ),
     Feature(name="depth", words=("depth", ""), value_of=lambda s: s.features.depth, unit="operators", log=True),
-    _of_machine(
-        "smt",
-        ("with several hardware threads per core", "with one hardware thread per core"),
-        lambda machine: machine.threads_per_core > 1,
+    Feature(
+        name="smt",
+        words=("with several hardware threads per core", "with one hardware thread per core"),
+        on_machine=lambda machine: machine.threads_per_core > 1,
         is_binary=True,
     ),
-    _of_machine("sockets", ("sockets", ""), lambda machine: machine.sockets),
+    Feature(name="sockets", words=("sockets", ""), on_machine=lambda machine: machine.sockets),
     Feature(name="cache", words=("cache per CPU", ""), value_of=_cache_a_cpu, unit="MiB", log=True),
 )
 FEATURE = {feature.name: feature for feature in FEATURES}
