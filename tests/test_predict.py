@@ -30,10 +30,9 @@ from tuner.job.job import elsewhere
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.predict import Capture, find_machine, profiled_sizes, read_capture, write_capture
 from tuner.job.request import SearchRequest
-from tuner.machine.busy import MOST_LOSS, busy_loss
+from tuner.machine.corecosts import MOST_LOSS, busy_loss, wake_s
 from tuner.machine.host import Machine, detect
 from tuner.machine.spec import parse_spec
-from tuner.machine.waking import wake_s
 from tuner.model.configuration import Configuration, configuration_of
 from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware, hardware_of

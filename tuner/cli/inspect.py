@@ -89,9 +89,8 @@ def inspect(
 def _look(subject: Subject, *, json_: bool) -> None:
     from msgspec import structs
 
-    from tuner.machine.busy import busy_loss
+    from tuner.machine.corecosts import busy_loss, wake_s
     from tuner.machine.locks import machine_lock
-    from tuner.machine.waking import wake_s
     from tuner.report import inspection, terminal
     from tuner.result.inspection import InspectionResult
 

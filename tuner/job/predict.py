@@ -28,12 +28,11 @@ from tuner.job.job import Job, elsewhere, prepare, tell_outputs
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.profile import check_profiled, thread_counts, trace, trace_quickly
 from tuner.job.request import PredictRequest
-from tuner.machine.busy import MOST_LOSS, busy_loss
+from tuner.machine.corecosts import LONGEST_WAKE_S, MOST_LOSS, busy_loss, wake_s
 from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine, contradiction
 from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
-from tuner.machine.waking import LONGEST_WAKE_S, wake_s
 from tuner.model.configuration import configuration_of
 from tuner.model.graph import Features
 from tuner.model.hardware import TERMS, Hardware, hardware_of

@@ -42,7 +42,7 @@ class Terms:
     Steps of PyTorch on 16 and 18 cores (`tests.benchmarks.strangers`) have 0 to 0.5."""
     fork_s: float = 10e-6
     """r where it was not measured (s): about what profiles show on two virtual AMD cores (4 to 14 µs) and on 16
-    virtual Intel cores (8.5 µs). On two of the latter a thread wakes in 7.5 to 8.5 µs (`tuner.machine.waking`)."""
+    virtual Intel cores (8.5 µs). On two of the latter a thread wakes in 7.5 to 8.5 µs (`tuner.machine.corecosts`)."""
     wake_s: float = 35e-6
     """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
     on the virtual machine of results/predictions (34 to 42 µs)."""
@@ -66,9 +66,9 @@ class Terms:
     """A cache moves so many times the bytes of memory: a guess."""
     busy_loss: float = 0.18
     busy_cores: int = 16
-    """ℓ of a machine with so many cores or more, if it was not measured (`tuner.machine.busy`), in proportion to the
-    others if there are fewer: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz if all cores run SIMD code (Bhardwaj et
-    al., ICML 2025, appendix A). What memory loses is modelled apart."""
+    """ℓ of a machine with so many cores or more, if it was not measured (`tuner.machine.corecosts`). It is in
+    proportion to the others if there are fewer: clocks of a 16-core Xeon fall from 2.6 to 2.2 GHz if all cores run
+    SIMD code (Bhardwaj et al., ICML 2025, appendix A). What memory loses is modelled apart."""
     socket_bandwidth: float = 8.0
     """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""
 
