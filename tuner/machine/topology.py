@@ -81,11 +81,6 @@ class Topology:
         """Return the NUMA nodes that have at least one of `cpus`, reduced to these."""
         return {node: members & cpus for node, members in self.nodes.items() if members & cpus}
 
-    @property
-    def threads_per_core(self) -> int:
-        """Return the largest number of hardware threads that share a core."""
-        return max(len(core) for core in self.cores)
-
 
 def read_topology(root: Path = Path("/")) -> Topology:
     """Read the topology below `root`; raises FileNotFoundError where `/proc/cpuinfo` is missing."""
