@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tuner.quantity import duration_text, energy_text, ms_text, percent, rate_text, ratio_text
 from tuner.report.terminal import setting_text
-from tuner.report.verdicts import rounds_text
+from tuner.report.verdicts import VERDICT_STYLES, asked_text, rounds_text
 from tuner.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
 from tuner.result.study import WarningResult
 from tuner.result.wording import disagreement, range_text, sessions_words, speed_up, wording
@@ -52,19 +52,13 @@ _MARKS = {
     VerdictCode.UNDECIDED: "?",
     VerdictCode.WORSE: "✘",
 }
-_STYLES = {
-    VerdictCode.BETTER: "bold green",
-    VerdictCode.NO_DIFFERENCE: "bold cyan",
-    VerdictCode.UNDECIDED: "bold yellow",
-    VerdictCode.WORSE: "bold red",
-}
 
 
 def rendered(card: Card) -> list[Text]:
     """Return the lines of a card as a terminal shows it; they are not wrapped, so that commands can be copied."""
     lines: list[Text] = []
     for answer in card.answers:
-        style = _STYLES[answer.code]
+        style = f"bold {VERDICT_STYLES[answer.code]}"
         lines += [Text.assemble((f"{answer.mark} {answer.word}", style), f"  {answer.text}"), Text()]
         lines += [Text("  " + "  ".join(answer.setting), style="green"), Text()] if answer.setting else []
     width = max((len(title) for title, _ in card.rows), default=0) + 2
@@ -116,11 +110,10 @@ def _side_text(side: SideResult, setting: Mapping[str, Value], *, shows_steps: b
 
     Of a command no steps are seen.
     """
-    asked = "" if "=" in side.asked else f"  ({side.asked})"
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
     parts = [times] if times and shows_steps else []
     parts += [] if side.energy_j is None else [f"{energy_text(side.energy_j)} an item"]
-    return "; ".join([f"{setting_text(setting)}{asked}", *parts])
+    return "; ".join([f"{setting_text(setting)}{asked_text(side)}", *parts])
 
 
 def nothing_to_check_card(result: NothingToCheck) -> Card:

@@ -42,11 +42,6 @@ _BINDING = frozenset({"KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_A
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
 
-def no_session(_: Deployment) -> list[str]:
-    """Return nothing: of a framework whose settings are all variables."""
-    return []
-
-
 class Format(StrEnum):
     """What reads the snippet."""
 
@@ -70,7 +65,7 @@ SERVING = frozenset({Format.TFSERVING, Format.TFSERVING_K8S})
 class Ways:
     """A framework's own ways to apply a setting: see `tuner.frameworks.framework`."""
 
-    session: Session = no_session
+    session: Session = lambda _: []  # of a framework whose settings are all variables
     server_flags: Mapping[str, str] = field(default_factory=dict)
     calls: Mapping[str, str] = field(default_factory=dict)
 
@@ -345,9 +340,7 @@ def _notes(deployment: Deployment, *, is_best: bool) -> list[str]:
         return [nothing if is_best else _ONE_PROCESS]
     notes = [] if deployment.own_env or deployment.options or deployment.cpus else ["Keep the default threads."]
     notes += [processes_note(deployment)] if deployment.processes > 1 else []
-    notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
-    notes += [shared_note(deployment)] if deployment.shared_batch else []
-    return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
+    return notes + _call_notes(deployment)
 
 
 def code_notes(deployment: Deployment) -> list[str]:
@@ -355,7 +348,12 @@ def code_notes(deployment: Deployment) -> list[str]:
     notes = [option_note(name, value) for name, value in deployment.options.items()]
     for member in deployment.members:
         notes += [f"{member.name}: {option_note(name, value)}" for name, value in member.options.items()]
-    notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
+    return notes + _call_notes(deployment)
+
+
+def _call_notes(deployment: Deployment) -> list[str]:
+    """Return what to do about calls at the same time, a batch that is shared, and arguments."""
+    notes = [streams_note(deployment.streams)] if deployment.streams > 1 else []
     notes += [shared_note(deployment)] if deployment.shared_batch else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 

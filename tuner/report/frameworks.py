@@ -54,7 +54,8 @@ def _answer(result: FrameworksResult) -> Answer:
     at = f"at batch size {result.batch_size}"
     if first.framework == result.reference:
         return _answer_for_reference(result, f"{reference}, {at}")
-    best = next(row for row in _measured(result) if _is(row, first.framework, first.kind, result.batch_size))
+    at_best = first.framework, first.kind, result.batch_size
+    best = next(row for row in _measured(result) if (row.framework, row.kind, row.batch_size) == at_best)
     name = f"{first.framework}, {first.kind}"
     verdict = first.over.get(result.reference)
     if verdict is None or verdict.code is VerdictCode.UNDECIDED:
@@ -122,10 +123,6 @@ def _compared(result: FrameworksResult) -> list[RowResult]:
     rows = [row for row in _measured(result) if row.batch_size == result.batch_size and row.status == "ok"]
     own = next((row.precision for row in rows if row.framework == result.reference), None)
     return [row for row in rows if row.framework != result.reference and row.precision == own]
-
-
-def _is(row: RowResult, framework: str, kind: str, batch_size: int) -> bool:
-    return (row.framework, row.kind, row.batch_size) == (framework, kind, batch_size)
 
 
 def _table(result: FrameworksResult) -> RenderableType:

@@ -21,6 +21,7 @@ from tuner.quantity import age_text, plural
 from tuner.report import pages
 from tuner.report.card import Answer
 from tuner.report.terminal import device_lines
+from tuner.result.document import other_values
 from tuner.result.study import AT_SAME_LATENCY, ONE, AnswerResult, StudyResult, nodes_of
 from tuner.result.wording import cores_text, range_text, speed_up
 from tuner.stats.equivalence import VerdictCode
@@ -170,7 +171,7 @@ def _answers(study: StudyResult) -> Iterator[Answer]:
             processes = advice.deployment.processes
             several = f"{processes} processes side by side" if processes > 1 else ""
             text = ", ".join(filter(None, [several, of if of == AT_SAME_LATENCY else ""]))
-            words = tuple(f"{name}={value}" for name, value in _other_values(study, answer).items())
+            words = tuple(f"{name}={value}" for name, value in other_values(advice.setting, study).items())
             yield Answer(code=VerdictCode.BETTER, word=speed_up(gain), text=text, setting=words)
         elif of == ONE:
             yield _keep(study, answer)
@@ -188,11 +189,6 @@ def _keep(study: StudyResult, answer: AnswerResult) -> Answer:
     is_known = against is not None and against.low is not None
     text = f"the best other setting: {range_text(against)}" if against is not None and is_known else ""
     return Answer(code=code, word=word, text=text)
-
-
-def _other_values(study: StudyResult, answer: AnswerResult) -> dict[str, object]:
-    default = study.baselines[study.default].setting
-    return {name: value for name, value in answer.recommended.setting.items() if default.get(name) != value}
 
 
 def _evidence(cell: Cell, study: StudyResult, now: datetime) -> str:

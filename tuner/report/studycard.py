@@ -19,6 +19,7 @@ from tuner.report.emit import SERVING, Batching, CpuLimit, Format, Ways, emit
 from tuner.report.load import load_card
 from tuner.report.terminal import build_text, fixed_knobs, place_text, processes_text, setting_text
 from tuner.result.budget import deciding, observation, searching, showing_tail
+from tuner.result.document import other_values
 from tuner.result.load import CurveResult, LoadResult
 from tuner.result.study import (
     AT_SAME_LATENCY,
@@ -85,15 +86,13 @@ def study_card(
         *_prices(study),
         *_same_batch(study, advice),
         ("Proof", _proof(study, advice)),
-        ("Valid", f"{where(study)}; measure again elsewhere"),
-        *input_rows(study.workload.fed),
-        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_origin(study),
         *_expectation_rows(study),
         *searching(study),
         *deciding(study),
         *showing_tail(study),
         *_next_steps(study, study_words(handle, storage)),
-        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+        *_notes(study),
     ]
     answers = tuple(_answer(study, answer, of=_of(study, name, answer)) for name, answer in study.answers.items())
     return Card(answers=answers, rows=tuple(rows))
@@ -123,13 +122,11 @@ def _capacity_card(study: StudyResult, advice: RecommendedResult, load: LoadResu
         ("Why", advice.reason),
         *[row for row in measured.rows if row[0] not in ("Study", "Next", "Note")],
         ("Search", searched),
-        ("Valid", f"{where(study)}; measure again elsewhere"),
-        *input_rows(study.workload.fed),
-        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_origin(study),
         *_next_steps(study, of_study),
         ("Size", f"tftune size {of_study} --rate R --max-p99 {load.limit_ms:g}ms gives how many carry a load"),
         *[row for row in measured.rows if row[0] == "Note"],
-        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+        *_notes(study),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
 
@@ -141,14 +138,24 @@ def _planned_card(study: StudyResult, planned: PlannedResult, of_study: str) -> 
     call = "" if planned.call is None else f"a call takes {planned.call:.2f}× as long; "
     rows = [
         *([("Best", f"{best}; {call}the largest of many estimates is mostly too large")] if best else []),
-        ("Valid", f"{where(study)}; measure again elsewhere"),
-        *input_rows(study.workload.fed),
-        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_origin(study),
         ("Prove", planned.search),
         ("More", f"tftune report {of_study} --open"),
-        *notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
+        *_notes(study),
     ]
     return Card(answers=(Answer(code=VerdictCode.UNDECIDED, word="NOT PROVEN", text=text),), rows=tuple(rows))
+
+
+def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield where a result holds, what was fed to the model, and which study it is of."""
+    yield "Valid", f"{where(study)}; measure again elsewhere"
+    yield from input_rows(study.workload.fed)
+    yield "Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"
+
+
+def _notes(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield the warnings, without the one that has a row of its own."""
+    return notes([each for each in study.warnings if each.code is not Code.NO_SEARCH])
 
 
 def _of(study: StudyResult, name: str, answer: AnswerResult) -> str:
@@ -263,9 +270,7 @@ def snippet(
     if model is not None:
         deployment, title = replace(deployment.member(model), gpu=deployment.gpu), f"{title}, {model}"
     if format_ is not Format.JSON:  # which is read by programs, and whole
-        usual = study.baselines[study.default].setting
-        changed = {name: value for name, value in deployment.arguments.items() if usual.get(name) != value}
-        deployment = replace(deployment, arguments=changed)
+        deployment = replace(deployment, arguments=other_values(deployment.arguments, study))
     framework = study.framework
     ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
     return emit(

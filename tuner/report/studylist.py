@@ -18,8 +18,6 @@ from tuner.result.study import AT_SAME_LATENCY, SEVERAL, StudyLine, StudyResult,
 from tuner.result.wording import planned_text
 from tuner.space.values import Value
 
-_DEFAULTS = "the defaults"
-
 
 def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
     """Yield a table for each machine and build, in the order of their first studies."""
@@ -68,7 +66,7 @@ def _setting_text(setting: Mapping[str, Value] | None) -> str:
     """Return what is recommended: what differs from the default."""
     if setting is None:
         return "—"
-    return " ".join(f"{name}={value}" for name, value in setting.items()) or _DEFAULTS
+    return setting_text(setting) or "the defaults"
 
 
 # ---- suites ---------------------------------------------------------------------------------------------------------

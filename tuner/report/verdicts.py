@@ -23,7 +23,7 @@ from tuner.quantity import (
 )
 from tuner.report import terminal
 from tuner.report.layout import table
-from tuner.result.comparison import ComparisonResult, NoiseReport
+from tuner.result.comparison import ComparisonResult, NoiseReport, SideResult
 from tuner.result.study import (
     AT_SAME_LATENCY,
     ONE,
@@ -179,7 +179,7 @@ def comparison(result: ComparisonResult) -> RenderableType:
         side = result.sides[name]
         figures = [ms_text(value) for value in (side.p50, side.p90, side.p99)]
         rate = "—" if side.rate is None else rate_text(side.rate)
-        rows.add_row(name, f"{terminal.setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
+        rows.add_row(name, f"{terminal.setting_text(setting)}{asked_text(side)}", rate, *figures[: len(titles)])
     verdict = Text.assemble(
         "b compared with a: ", (result.code, VERDICT_STYLES[result.code]), f"  {speedup_text(result)}"
     )
@@ -196,8 +196,9 @@ def comparison(result: ComparisonResult) -> RenderableType:
     )
 
 
-def _asked(text: str) -> str:
-    return "" if "=" in text else f"  ({text})"
+def asked_text(side: SideResult) -> str:
+    """Return what a side of a comparison was called, if that is not its setting."""
+    return "" if "=" in side.asked else f"  ({side.asked})"
 
 
 def noise(report: NoiseReport) -> RenderableType:

@@ -87,7 +87,8 @@ def describe_study(record: Record) -> StudyResult:
     elif objective is Objective.CAPACITY and (load := load_of(record)) is not None:
         recommended = capacity_advice(load, stored.limits)
     last = stored.runs[-1] if stored.runs else None
-    history = tuple(trial_result(trial, process_sd) for trial in _in_order(trials, groups_tried))
+    in_order = sorted([*trials, *groups_tried], key=lambda trial: trial.number)
+    history = tuple(trial_result(trial, process_sd) for trial in in_order)
     return StudyResult(
         **structs.asdict(subject),
         study=record.name,
@@ -95,7 +96,7 @@ def describe_study(record: Record) -> StudyResult:
         command=stored.get("command", str),
         objective=objective,
         seed=stored.seed,
-        trials=_count([*trials, *groups_tried]),
+        trials=_count(in_order),
         history=history,
         features=stored.get("features", Features),
         hints=stored.hints,
@@ -218,7 +219,7 @@ def describe_line(record: Record) -> StudyLine:
         advice, others = capacity_advice(load, stored.limits), [each.against_default for each in load.curves[1:]]
         known = [each for each in others if each is not None and each.speedup is not None]
         verdict = advice.gain or max(known, key=lambda each: each.speedup or 0.0, default=None)
-        setting = _other_values(advice.setting if advice.deployment else {}, subject)
+        setting = other_values(advice.setting if advice.deployment else {}, subject)
     return StudyLine(
         study=record.name,
         machine=subject.machine.id,
@@ -246,10 +247,11 @@ def _told(stored: Attributes, finals: StoredFinals | None) -> tuple[VerdictResul
         return None, None
     against = held.verdicts.get(subject.default)
     verdict = held.decision.gain or (None if against is None else VerdictResult.of(against))
-    return verdict, _other_values(held.decision.chosen.setting.to_dict(), subject)
+    return verdict, other_values(held.decision.chosen.setting.to_dict(), subject)
 
 
-def _other_values(setting: Mapping[str, Value], subject: Subject) -> dict[str, Value]:
+def other_values(setting: Mapping[str, Value], subject: Subject) -> dict[str, Value]:
+    """Return what of a setting differs from the default."""
     default = subject.baselines[subject.default].setting
     return {name: value for name, value in setting.items() if default.get(name) != value}
 
@@ -282,10 +284,6 @@ def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> 
         limit_statuses=limit_statuses if stored.limits else {},
         decision=decision,
     )
-
-
-def _in_order(trials: Sequence[Trial], groups: Sequence[Trial]) -> list[Trial]:
-    return sorted([*trials, *groups], key=lambda trial: trial.number)
 
 
 def _answer(verdicts: _FinalsVerdicts | None, objective: Objective, default: str) -> AnswerResult | None:

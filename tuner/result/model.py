@@ -112,10 +112,7 @@ def describe_overhead(
     `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
     """
     return OverheadResult(
-        machine=subject.machine,
-        runtime=subject.runtime,
-        workload=subject.workload,
-        device=device,
+        **fields_of(OverheadResult, subject) | {"device": device},
         reference=executions[0],
         interrupted=interrupted,
         rows=tuple(_row(each) for each in rows),
@@ -237,9 +234,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pin
     total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
     most = profile.traced[-1].threads
     return ProfileResult(
-        machine=subject.machine,
-        runtime=subject.runtime,
-        workload=subject.workload,
+        **fields_of(ProfileResult, subject),
         batch_size=batch_size,
         threads=tuple(
             ThreadsResult(**fields_of(ThreadsResult, each, each.roof), profiler_cost=each.traced_s / each.plain_s)
