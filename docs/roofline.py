@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.job.capture import read_capture
+from tuner.job.predict import read_capture
 from tuner.paths import shipped_profiles
 from tuner.report.model import roofline
 from tuner.result.model import describe_profile
