@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
         usage="%(prog)s --rate R --port PORT --request FILE [options] -- SERVER...",
         description="Start a server, send it requests at random times, print the response times, end it.",
     )
-    made.add_argument("--rate", type=float, required=True, help="requests a second")
+    made.add_argument("--rate", type=float, required=True, help="requests per second")
     made.add_argument("--port", type=int, required=True, help="where the server listens on this machine")
     made.add_argument(
         "--request",
@@ -364,7 +364,7 @@ def report(options: argparse.Namespace, answers: list[Answer], late_s: list[floa
     failures = Counter(each.failure for each in answers if each.failure)
     late_ms = 1000 * quantile(sorted(late_s), 0.99)
     print(
-        f"{len(counted)} requests due in {options.seconds:g} s at {options.rate:g} a second, "
+        f"{len(counted)} requests due in {options.seconds:g} s at {options.rate:g} per second, "
         f"{len(times_ms)} answered; 99 % were sent within {late_ms:.2f} ms of when they were due"
     )
     if times_ms:

@@ -22,7 +22,7 @@ from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFai
 
 ONE = Batching(sizes=(1,), wait_s=0.0, processes=1, callers=1)
 SERVICE_S = {1: 0.010, 2: 0.014, 4: 0.022, 8: 0.038}
-"""6 ms, and 4 ms an item."""
+"""6 ms, and 4 ms per item."""
 
 
 def times_of(service_s: dict[int, float], rest: Sequence[float] = (0.0,)) -> ServiceTimes:

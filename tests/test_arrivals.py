@@ -172,7 +172,7 @@ def test_the_contenders_of_a_round_answer_the_same_requests_and_each_round_other
 
 
 def test_few_requests_are_no_stall() -> None:
-    """Of five requests a second a slice of 6 s has thirty, though a call takes 2 ms."""
+    """Of five requests per second a slice of 6 s has thirty, though a call takes 2 ms."""
     assert stalled([0.002], [open_slice(0.01, elapsed_s=6.0)]) is None
 
 

@@ -48,7 +48,7 @@ DEFAULT = setting(intra_op=2, batch_size=4)
 
 
 def step_s(of: Setting) -> float:
-    """Return the time of a step: 20 ms, and 5 ms an item, with other threads than eight longer."""
+    """Return the time of a step: 20 ms, and 5 ms per item, with other threads than eight longer."""
     return (0.020 + 0.005 * of.batch_size) * (1 + 0.1 * abs(math.log2(int(of["intra_op"]) / 8)))
 
 

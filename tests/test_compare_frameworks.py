@@ -163,7 +163,7 @@ def test_other_outputs_or_another_precision_are_not_timed(
 
 
 def slice_of(rate: float, batch_size: int = BATCH) -> Slice:
-    """Return a slice of ten steps at so many items a second."""
+    """Return a slice of ten steps at so many items per second."""
     step_s = batch_size / rate
     return Slice(start_s=0.0, elapsed_s=10 * step_s, n_steps=10, step_s=(step_s,) * 10)
 
@@ -654,7 +654,7 @@ class ScriptedComparison(Comparison):
 
 
 def ten_items_a_second(**options: Any) -> ScriptedLauncher:
-    """Return a launcher of processes that all compute ten items a second."""
+    """Return a launcher of processes that all compute ten items per second."""
     return ScriptedLauncher(rate=lambda _: 10.0, **options)
 
 
@@ -847,7 +847,7 @@ assert [each.shape for each in tf.nest.flatten(step(tf.zeros((2, 32, 32, 3))))] 
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("forks_only")
 def test_a_model_with_a_fixed_batch_is_measured_at_that_only(tmp_path: Path) -> None:
-    """Else its processes would compute four items a step, and count as many as they were asked for."""
+    """Else its processes would compute four items per step, and count as many as they were asked for."""
     model = tmp_path / "fixed.keras"
     code = f"""
 import tensorflow as tf

@@ -31,7 +31,7 @@ def capture(name: str, folder: Path) -> Machine:
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """A captured machine of four sockets and two threads a core, with three nodes of 16, 8 and 8 cores."""
+    """A captured machine of four sockets and two threads per core, with three nodes of 16, 8 and 8 cores."""
     return capture("x86_64-64cpu", tmp_path_factory.mktemp("machine"))
 
 

@@ -368,7 +368,7 @@ def test_no_more_batches_wait_than_a_limit_leaves_time_for() -> None:
 
 
 def test_batches_are_those_that_carry_most_under_load() -> None:
-    """A batch of 4 takes 40 ms of two processes that answer 200 requests a second, so that 3 more fit into 160 ms."""
+    """A batch of 4 takes 40 ms of two processes that answer 200 requests per second, so that 3 more fit into 160 ms."""
     stored = (ROOT / "tests/data/studies/resnet50-processes.json").read_bytes()
     study = msgspec.json.decode(stored, type=StudyResult)
     assert study.groups is not None

@@ -143,7 +143,7 @@ def test_a_member_has_no_more_threads_than_cores() -> None:
     assert threads == [3, 5]
     sets = [parse_list(str(each.cpus)) for each in deployment.members]
     assert not sets[0] & sets[1]
-    assert [len(each) for each in sets] == [6, 10]  # two hardware threads a core
+    assert [len(each) for each in sets] == [6, 10]  # two hardware threads per core
     assert deployment.arguments == {"batch_size": setting.batch_size}
     assert space.member_setting(setting, 0).to_dict().keys() == {"inter_op", "intra_op", "batch_size"}
 

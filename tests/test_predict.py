@@ -84,7 +84,7 @@ def test_a_setting_becomes_pools_on_what_it_may_use() -> None:
     own = configuration_of(teams, machine, has_teams=True)
     assert (own.pools.team, own.pools.blocktime_s, own.cores) == (8, 0.001, None)
     packed = teams.with_values(kmp_affinity="granularity=fine,compact")
-    assert configuration_of(packed, machine, has_teams=True).cores == 4  # two threads a core
+    assert configuration_of(packed, machine, has_teams=True).cores == 4  # two threads per core
     assert configuration_of(packed.with_values(inter_op=2), machine, has_teams=True).cores is None
     listed = teams.with_values(kmp_affinity="granularity=fine,proclist=[0-2],explicit")
     assert configuration_of(listed, machine, has_teams=True).cores == 3
@@ -636,7 +636,7 @@ def test_a_shipped_workload_is_predicted_elsewhere_at_once(call: Call, tmp_path:
     text = " ".join(call(*words, "--set", "intra_op=56")[1].split())
     line = "predicted from the shipped profile of lenet5: 2 cores of an AMD EPYC, TensorFlow 2.21.0, 2026-11-26"
     assert text.startswith(
-        f"lenet5 on 56 cores in 2 sockets, 2 hardware threads a core: predicted, not measured {line} best: "
+        f"lenet5 on 56 cores in 2 sockets, 2 hardware threads per core: predicted, not measured {line} best: "
     )
     # It is one to go on with.
     call(*words, "--out", str(tmp_path / "out"))

@@ -24,7 +24,7 @@ def on(name: str, machine: str) -> Hardware:
 
 
 def rate(name: str, machine: str, batch_size: int, *, instances: int = 1, **pools: float) -> float:
-    """Return the predicted items a second."""
+    """Return the predicted items per second."""
     own = Configuration(
         batch_size=batch_size, pools=Pools(**{"inter_op": 1, "intra_op": 1, **pools}), instances=instances
     )

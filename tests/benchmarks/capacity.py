@@ -40,7 +40,7 @@ LIMITS = (2.5, 3.5, 5.0)
 QUANTILES = {"p99": 0.99, "p95": 0.95, "p50": 0.5}
 N_TURNS = 4
 N_REQUESTS = 500
-"""At each rate in each turn, unless `--requests` says otherwise: at one request a second they take eight minutes."""
+"""At each rate in each turn, unless `--requests` says otherwise: at one request per second they take eight minutes."""
 MAX_BATCH = 4
 TOLERANCE = 0.05
 

@@ -57,7 +57,7 @@ _HALF_WIDTH = 0.025  # of how far the predicted best is below the best, at which
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A setting on CPUs of a shape: its log items a second in each round of the grid, and in each of the finals."""
+    """A setting on CPUs of a shape: its log items per second in each round of the grid, and in each of the finals."""
 
     shape: str
     machine: Machine
@@ -155,7 +155,7 @@ def serve(
     """Measure one grid on the CPUs that this process has, a round for each word; yield an answer to each.
 
     `GRID` is a round of the whole grid, `FINAL` one of the finalists (answered by whether another one is needed), and
-    `GRIDS` is answered by what was measured. `predict` returns the predicted items a second of settings, by which one
+    `GRIDS` is answered by what was measured. `predict` returns the predicted items per second of settings, by which one
     of the finalists is chosen.
     """
     job, machine = job_of(name), detect()

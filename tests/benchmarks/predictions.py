@@ -124,7 +124,7 @@ def predictor(name: str, folder: Path = FOLDER) -> tuple[Predictor, Capture]:
 
 
 def predicted(name: str, settings: Sequence[Setting], machine: Machine, folder: Path = FOLDER) -> list[float]:
-    """Return the predicted items a second of settings on some of the CPUs of the machine that was profiled."""
+    """Return the predicted items per second of settings on some of the CPUs of the machine that was profiled."""
     own, capture = predictor(name, folder)
     hardware = hardware_of(machine, capture.bytes_s, is_here=True, busy_loss=capture.busy_loss)
     return [rate_of(own, each, machine, hardware) for each in settings]

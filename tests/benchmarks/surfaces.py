@@ -66,7 +66,7 @@ NARROW, WIDE = "narrow", "wide"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A made machine: how many cores, sockets, NUMA nodes, and threads a core."""
+    """A made machine: how many cores, sockets, NUMA nodes, and threads per core."""
 
     cores: int
     sockets: int = 1

@@ -114,7 +114,7 @@ def setting_of(key: tuple[int, ...], reference: Setting) -> Setting:
 
 
 def part_of(machine: Machine, n_cpus: int) -> Machine:
-    """Return a machine of one thread a core with a mask of its first CPUs."""
+    """Return a machine of one thread per core with a mask of its first CPUs."""
     if n_cpus == machine.logical_cpus:
         return machine
     mask = f"0-{n_cpus - 1}"

@@ -51,7 +51,7 @@ def study(document: Document) -> Iterator[str]:
         return
     yield f"Recommended: {setting_text(advice['setting'])} ({advice['source']}); {advice['reason']}"
     yield ""
-    yield f"| in the finals | {finals['unit']} | energy an item | memory | the first beside it | verdict |"
+    yield f"| in the finals | {finals['unit']} | energy per item | memory | the first beside it | verdict |"
     yield "| --- | ---: | ---: | ---: | --- | --- |"
     for name, aliases in finals["names"].items():
         if name not in finals["rates"]:
@@ -67,7 +67,7 @@ def study(document: Document) -> Iterator[str]:
         yield f"| {', '.join(aliases)} | {level} | {beside} |"
     reference = document["baselines"][default]["setting"]
     yield ""
-    yield "| trial | items/s beside the default | energy an item | memory |"
+    yield "| trial | items/s beside the default | energy per item | memory |"
     yield "| --- | --- | ---: | ---: |"
     for trial in sorted(document["history"], key=lambda each: each["setting"]["batch_size"]):
         setting = trial["setting"]

@@ -105,7 +105,7 @@ def size(
     costs: Mapping[str, float] | None = None,
     storage: str | Path | None = None,
 ) -> Sizing:
-    """Return how many copies of a setting carry `rate` requests a second within a limit (ms): `tftune size`.
+    """Return how many copies of a setting carry `rate` requests per second within a limit (ms): `tftune size`.
 
     `costs` are those of a copy by machine or study, in any unit. `headroom` is a percentage.
     """

@@ -34,7 +34,7 @@ class RuntimeOverhead(Printed):
         return drawn.overhead_page(self.result)
 
     def chart(self) -> str | None:
-        """Return exposed overhead and time an item over batch sizes as SVG; None for one batch size."""
+        """Return exposed overhead and time per item over batch sizes as SVG; None for one batch size."""
         return drawn.overhead_chart(self.result)
 
     def files(self) -> dict[str, str | None]:
@@ -78,7 +78,7 @@ class OperatorProfile(Printed):
         return drawn.profile_page(self.result, top=top)
 
     def roofline(self) -> str:
-        """Return FLOP/s against FLOPs a byte as SVG, a dot for each operator."""
+        """Return FLOP/s against FLOPs per byte as SVG, a dot for each operator."""
         return drawn.roofline(self.result)
 
     def files(self) -> dict[str, str | None]:

@@ -28,7 +28,7 @@ class WorkloadOptions(TypedDict, total=False):
     `input_ranges` of random values, the upper bound excluded, and `inputs`, what an input holds instead: a constant,
     the numbers of one item, or the path of a file. `op_libraries` are loaded before the model: paths of .so or .py
     files, or names of modules. `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the
-    inputs of a step are. `rate` sends that many requests a second at random times, or as many as text such as
+    inputs of a step are. `rate` sends that many requests per second at random times, or as many as text such as
     `"600/min"` says. Of a command, `metric_regex` finds the number that it prints, and with `minimize` a smaller one is
     better.
     """

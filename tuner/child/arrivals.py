@@ -4,7 +4,7 @@ Callers that wait for an answer before they ask again never see a queue: such a 
 it is (Schroeder, Wierman & Harchol-Balter 2006, Open versus closed: a cautionary tale, NSDI). In the open system here
 requests are due at the times of a Poisson process, and what is reported counts from there:
 
-    tᵢ₊₁ = tᵢ + eᵢ / λ,  eᵢ ~ Exp(1)        due times, at λ requests a second
+    tᵢ₊₁ = tᵢ + eᵢ / λ,  eᵢ ~ Exp(1)        due times, at λ requests per second
     rᵢ = (end of request i) − tᵢ            its response time, the wait for those before it included
 
 Requests are answered in the order in which they are due, by as many callers as there are streams. A caller takes a
@@ -34,7 +34,7 @@ class Arrivals:
     """Requests to the callers of a loaded model, a call each."""
 
     def __init__(self, callers: Callers, rate: float, seed: int) -> None:
-        """`rate` is in requests a second; equal seeds give equal due times."""
+        """`rate` is in requests per second; equal seeds give equal due times."""
         self.callers, self.rate = callers, rate
         self.random = random.Random(seed)
 

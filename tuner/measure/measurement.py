@@ -81,7 +81,7 @@ class Measurement:
         return self.pair.reference if self.pair else ()
 
     def estimate(self, noise: Noise = PRIOR_NOISE) -> Estimate | None:
-        """Return its log-ratio, of items a second, to the process which it is compared with; None without a pair."""
+        """Return its log-ratio, of items per second, to the process which it is compared with; None without a pair."""
         if self.pair is None:
             return None
         block_sd = noise.block_sd * math.sqrt(2 / self.pair.slices_per_block)

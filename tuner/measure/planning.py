@@ -74,7 +74,7 @@ class FinalsPlan:
 
 
 def slice_s(rate: float | None) -> float:
-    """Return how long a slice lasts: of steps, or of so many requests a second that come at random times."""
+    """Return how long a slice lasts: of steps, or of so many requests per second that come at random times."""
     return SLICE_S if rate is None else max(_MIN_OPEN_S, _MIN_REQUESTS / rate)
 
 

@@ -142,7 +142,7 @@ class Features:
     exposed_overhead: float | None = None
     """The share of the default's step in which no operator runs; None where `tftune overhead` has not measured it."""
     intensity: float = field(init=False)
-    """The arithmetic intensity, FLOPs a byte moved."""
+    """The arithmetic intensity, FLOPs per byte moved."""
 
     def __post_init__(self) -> None:
         """Derive what is published with the others."""

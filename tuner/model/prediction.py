@@ -35,7 +35,7 @@ T90 = 1.645
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Settings, and the predicted items a second of them and of the baselines.
+    """Settings, and the predicted items per second of them and of the baselines.
 
     The `best` is the simplest of those within 2 % of the fastest; `left_out` were more than are simulated.
     """
@@ -117,7 +117,7 @@ def best_of(rates: Mapping[Setting, float], reference: Setting) -> Setting:
 
 
 def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: Hardware) -> float:
-    """Return the predicted items a second of a setting."""
+    """Return the predicted items per second of a setting."""
     return predictor.items_per_s(configuration_of(setting, machine, has_teams=predictor.has_teams), hardware)
 
 

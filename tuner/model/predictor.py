@@ -1,7 +1,7 @@
 """Predictions of throughput: a workload's costs and tasks, simulated on a machine, and held against what was measured.
 
 Notation
-    x̂(s)     simulated items a second of a setting s:  instances · streams · b / makespan
+    x̂(s)     simulated items per second of a setting s:  instances · streams · b / makespan
     λ(n, b)  measured step over simulated step, where a step was measured with n threads, one operator at a time
     n̄        the threads that can run at once: n, or the CPUs or the quota where these are fewer
     k        cores at work in all processes, which take 1 + ℓ (k − 1) / (C − 1) times as long (`tuner.model.hardware`)

@@ -129,7 +129,7 @@ def _table(result: FrameworksResult) -> RenderableType:
     """Return the rows at the batch size of the verdicts."""
     rows = [row for row in _measured(result) if row.batch_size == result.batch_size]
     is_metered = any(row.energy_j_per_item is not None for row in rows)
-    energy = [">energy an item"] if is_metered else []
+    energy = [">energy per item"] if is_metered else []
     drawn = table(
         "framework", "", ">items/s", f">over {result.reference}'s default", "", "precision", ">deviation",
         ">p50 ms", ">load s", ">cold", ">memory", *energy, "setting",

@@ -202,7 +202,7 @@ def chart(result: LoadResult) -> str:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0.7 * min(lows), max([*tops, 1.3 * (result.limit_ms or 0.0)]))
     axes.set_xlim(left=0)
-    axes.set_xlabel("requests a second")
+    axes.set_xlabel("requests per second")
     axes.set_ylabel("response (ms)")
     batches = {curve.measured_batch for curve in result.curves}
     of = f"batches of at most {max(batches)}" if max(batches) > 1 else "a call for each request"

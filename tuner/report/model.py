@@ -200,7 +200,7 @@ def overhead_csv(result: OverheadResult) -> str:
 
 
 def overhead_chart(result: OverheadResult) -> str | None:
-    """Return exposed overhead and time an item over batch sizes as SVG; None where there is one size."""
+    """Return exposed overhead and time per item over batch sizes as SVG; None where there is one size."""
     rows = [row for row in result.rows if row.exposed_overhead is not None]
     sizes = sorted({row.batch_size for row in rows})
     if len(sizes) < 2:
@@ -225,7 +225,7 @@ def overhead_chart(result: OverheadResult) -> str | None:
     right.set_yscale("log", subs=(2, 3, 5))
     for set_formatter in (right.yaxis.set_major_formatter, right.yaxis.set_minor_formatter):
         set_formatter("{x:g}")
-    right.set_ylabel("ms an item")
+    right.set_ylabel("ms per item")
     left.legend(frameon=False)
     return svg_of(figure)
 
@@ -314,7 +314,7 @@ def _operators(result: ProfileResult, top: int) -> RenderableType:
         "bound by",
         ">share",
         *(f">ms, {n} threads" for n in counts),
-        ">FLOPs a byte",
+        ">FLOPs per byte",
         ">best threads",
     )
     for each in result.operators[:top]:
@@ -437,7 +437,7 @@ def _source(result: PredictionResult) -> list[Text]:
 
 def machine_text(machine: Machine) -> str:
     """Return a machine in few words."""
-    threads = f", {machine.threads_per_core} hardware threads a core" if machine.threads_per_core > 1 else ""
+    threads = f", {machine.threads_per_core} hardware threads per core" if machine.threads_per_core > 1 else ""
     sockets = f" in {machine.sockets} sockets" if machine.sockets > 1 else ""
     quota = "" if machine.cpu_quota is None else f", a quota of {machine.cpu_quota:g} CPUs"
     return f"{plural(machine.physical_cores, 'core')}{sockets}{threads}{quota}"

@@ -158,7 +158,7 @@ def trials(study: StudyResult) -> RenderableType:
     """Return the trials of a study."""
     title = f"trials of {study.study}"
     is_metered = any(trial.energy_j is not None for trial in study.history)
-    energy = [">energy an item"] if is_metered else []
+    energy = [">energy per item"] if is_metered else []
     rendered = table(">#", "!setting", ">ratio to reference", ">timed", "", ">first step", *energy, title=title)
     best, fixed = study.incumbent, fixed_knobs(study)
     for trial in study.history:

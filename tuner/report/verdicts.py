@@ -126,7 +126,7 @@ def tails(final: FinalsResult | None, objective: Objective) -> RenderableType:
     title = "responses in the finals (ms), the wait in the queue included" if is_open else "steps in the finals (ms)"
     count = "requests" if is_open else "steps"
     is_metered = any(tail.energy_j is not None for tail in final.tails.values())
-    energy = [">energy an item"] if is_metered else []
+    energy = [">energy per item"] if is_metered else []
     rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", *energy, "", title=title)
     for name, tail in final.tails.items():
         answer = final.kept.get(name)

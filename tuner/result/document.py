@@ -476,7 +476,7 @@ def _call(tails: Mapping[str, TailResult], contender: Contender) -> CallResult:
 
 
 def _items(contender: Contender) -> int:
-    """Return of how many items a call of a contender is."""
+    """Return the number of items in a call of a contender."""
     return contender.deployment.shared_batch or contender.setting.batch_size
 
 

@@ -55,7 +55,7 @@ def noise_result(noise: Noise, floor: float) -> NoiseResult:
 def tail(rounds: Sequence[Round], name: str, batch_size: int) -> TailResult:
     """Return what a contender's steps of so many items took in all rounds.
 
-    Their quantiles (ms; None for too few samples), the peak memory, and the energy an item (J).
+    Their quantiles (ms; None for too few samples), the peak memory, and the energy per item (J).
     """
     step_s = steps_of(rounds, name)
     joules, _ = energy_of(_slices_of(rounds, name))

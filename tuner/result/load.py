@@ -388,7 +388,7 @@ class SizeRow(Struct, frozen=True, kw_only=True):
 
 
 class SizeResult(Document, frozen=True, kw_only=True):
-    """How many copies carry `rate` requests a second (1/s) with a p99 of at most `limit_ms`, the cheapest first.
+    """How many copies carry `rate` requests per second (1/s) with a p99 of at most `limit_ms`, the cheapest first.
 
     `headroom` is the share of the rate that is kept free for more.
     """

@@ -281,7 +281,7 @@ class ReasonCode(StrEnum):
 
 
 class PredictedSetting(Struct, frozen=True, kw_only=True):
-    """A setting with its predicted items a second, and their ratio to the default's with its 90 % interval."""
+    """A setting with its predicted items per second, and their ratio to the default's with its 90 % interval."""
 
     setting: Values
     items_per_s: float

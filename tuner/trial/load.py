@@ -14,7 +14,7 @@ _KEPT = 300  # responses, and batches of a process, of a load that is stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """`rate` requests of one item a second (1/s) for `duration_s` (s), the same for the same `seed`.
+    """`rate` requests of one item per second (1/s) for `duration_s` (s), the same for the same `seed`.
 
     A batch has at most the last of `sizes`, and is run in the smallest that it fits in. It waits at most `wait_s` (s)
     for more requests.

@@ -207,7 +207,7 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
 
 
 def _rate(spec: WorkloadSpec) -> float:
-    """Return the requests a second; raises BadInputError."""
+    """Return the requests per second; raises BadInputError."""
     assert spec.rate is not None  # it was given
     if not 0 < spec.rate <= MAX_RATE:
         raise BadInputError(

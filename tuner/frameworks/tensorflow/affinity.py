@@ -23,7 +23,7 @@ from tuner.space.values import Value, Words
 
 
 def _on_first_node(machine: Machine) -> str | None:
-    """Return the first node's CPUs as a list of OpenMP's: as the kernel counts, one thread a core comes first."""
+    """Return the first node's CPUs as a list of OpenMP's: as the kernel counts, one thread per core comes first."""
     node = first_node(machine)
     listed = ",".join(str(cpu) for cpu in sorted(parse_list(node))) if node else ""
     return f"granularity=fine,proclist=[{listed}],explicit" if node else None
@@ -41,7 +41,7 @@ AFFINITY = Words(
         "none": lambda _: "none",
         # Neighbouring threads share a core where cores have several, or stand on neighbouring cores.
         "compact": lambda _: "granularity=fine,compact",
-        # One thread a core first.
+        # One thread per core first.
         "compact_cores": lambda m: "granularity=fine,compact,1,0" if m.threads_per_core > 1 else None,
         # Neighbouring threads stand on different sockets.
         "scatter": lambda m: "granularity=fine,scatter" if m.sockets > 1 else None,

@@ -13,7 +13,7 @@ from tuner.space.values import Value
 
 _COMPACT_SMT = "granularity=fine,compact,1,0"
 _COMPACT = "granularity=fine,compact"
-# The same in OpenMP's own words, for spaces that speak those: one thread a core, neighbours beside each other.
+# The same in OpenMP's own words, for spaces that speak those: one thread per core, neighbours beside each other.
 _PORTABLE: dict[str, Value] = {"omp_proc_bind": "close", "omp_places": "cores"}
 DEFAULT = "tf-default"
 INTEL = "intel"
