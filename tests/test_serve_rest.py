@@ -118,7 +118,7 @@ def test_response_times_are_those_of_the_queue(folder: Path) -> None:
     for _ in range(3):
         done = measured(folder, "--rate", "25", "--seconds", "6", "--warm-up", "0", service_s=service_s)
         assert (done.code, done.err) == (0, "")
-        assert f"{len(due_s)} requests due in 6 s at 25 a second, {len(due_s)} answered" in done.out
+        assert f"{len(due_s)} requests due in 6 s at 25 per second, {len(due_s)} answered" in done.out
         outs.append(done.out)
         if figure(done.out, "mean") < 1.25 * mean and figure(done.out, "p99") < 1.25 * p99:
             break
