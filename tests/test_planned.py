@@ -306,6 +306,13 @@ def test_its_card_proves_nothing(planned: Record) -> None:
         advice_of(study)
 
 
+def test_a_survey_that_was_not_asked_for_is_proven_by_the_name_of_its_workload(planned: Record) -> None:
+    planned.put("asked", {})
+    known = describe_study(planned).planned
+    assert known is not None
+    assert known.search == "tftune search resnet50"
+
+
 def test_it_is_planned_in_lists(planned: Record, call: Call, tmp_path: Path) -> None:
     line = describe_line(planned)
     assert (line.planned, line.verdict, line.setting) == (True, None, None)

@@ -56,6 +56,7 @@ from tuner.study.subject import Subject
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
+from tuner.workload.spec import WorkloadSpec
 
 _LEAST_RANKED = 5  # settings, of which an order says something
 _WITH_A_PRICE = (Objective.THROUGHPUT, Objective.ENERGY)  # what is paid for with longer calls
@@ -347,13 +348,15 @@ def _planned(history: Sequence[TrialResult], stored: Attributes) -> PlannedResul
     if best is not None and best.ratio:
         longer = in_flight(Setting.of(best.setting)) / in_flight(default) / best.ratio
     ends = [(each.low, each.high) for each in others if each.low and each.high]
+    workload = stored.subject.workload
+    spec = stored.spec if stored.spec.words else WorkloadSpec.of_name(workload.name, mode=workload.mode)  # of a survey
     return PlannedResult(
         settings=len(known),
         complete=stored.is_complete,
         best=None if best is None else best.setting,
         call=longer,
         wall_s=sum(run.wall_s for run in stored.runs),
-        search=f"tftune search {stored.spec.command_line}",
+        search=f"tftune search {spec.command_line}",
         width=float(np.median([math.log(high / low) / 2 for low, high in ends])) if ends else None,
         **{name: getattr(best, name, None) for name in ("ratio", "low", "high")},
     )
