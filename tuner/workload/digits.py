@@ -65,7 +65,7 @@ def mark_before(before: str) -> str:
 
 def _is_of_number(character: str) -> bool:
     """Return whether a character is a digit, a fraction or a power, or changes the one before it."""
-    return character != "" and unicodedata.category(character)[0] in "NM"
+    return character != "" and (unicodedata.category(character)[0] in "NM" or character in "⁺⁻")
 
 
 def _strange(found: re.Match[str] | None) -> str:
@@ -77,7 +77,7 @@ def _strange(found: re.Match[str] | None) -> str:
         return ""
     mark = found["mark"]
     has_word = any(each.isalpha() and unicodedata.category(each) != "Lm" for each in mark) and "&" not in mark
-    is_parting = has_word or _OF_COLUMNS.fullmatch(mark) is not None
+    is_parting = has_word or (_OF_COLUMNS.fullmatch(mark) is not None and mark not in ("{,}", "{.}"))  # of LaTeX
     return "" if is_parting and found["digit"].isascii() else mark
 
 

@@ -5,7 +5,7 @@ A pattern finds the place of a number in a line. What stands there may go on pas
     number    digits, grouped by  , . ' _  or a narrow space in threes, [. or , and decimals], [e, E or D and a power]
     spread    ± 0.1   +/- 0.1   (± 3%)   -13   /1.5       between a number and its unit
     unit      a time, an energy, [k, M, Gi, million …] a rate (FPS, qps, GB), a/b, a per b      in brackets, too
-              k, M, Gi, million … alone   % without a blank
+              k, M, Gi, million … alone   %
 
     1,830.4   1'830.4   1_830          separators of thousands, in groups of three
     1.83e3   1.83E+03   1.83D+03       exponents
@@ -31,11 +31,25 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before, may_be_thousands, two_dots, worth
-from tuner.workload.units import PREFIXES, TIMES, NoNumberError, factor, is_plural, is_time, no_match, relatives, scales
+from tuner.workload.units import (
+    HOURS,
+    MINUTES,
+    PREFIXES,
+    SECONDS,
+    TIMES,
+    NoNumberError,
+    factor,
+    inverse,
+    is_plural,
+    is_time,
+    no_match,
+    relatives,
+    scales,
+)
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")  # such as a BOM
@@ -54,9 +68,16 @@ _ONE_COMMA = re.compile(r"[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
 # A number of a table whose columns have semicolons between them: its comma is the decimal point.
 _CELL = re.compile(r';"?\0"?(?:;|$)|^"?\0"?;')
 _PARTS = re.compile(r"[, :]")
+_KEY = re.compile(r"\s*[\"']?[^\W\d][^,:=\n]*[:=]")  # of the next part of a list
+_PADDED = re.compile(r"0[0-9]{2}(?![0-9])")  # what thousands have, and columns do not
+_CUT = re.compile(r"[.,]*(?:…|\.\.)\.*(?=\s|\Z|[|│])")  # by a table that has no room
 _ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
 _PLAIN = "print plain numbers such as 1830.4, e.g. with LC_ALL=C; of two columns let the pattern match both"
-_MAX_NUMBERS = 400  # of one output; of more every k-th is read
+_WIDER = "let the command print whole numbers, for example in wider tables: env COLUMNS=200 …"
+_SECONDS_ALONE = "print seconds alone, as for example GNU time does with -f %e"
+# Of one output: each takes about half a millisecond. Of more, whole stretches are read, in which ranks, epochs and
+# other lines that take turns keep their shares: 240 is a multiple of 1 to 6, 8, 10, 12, 15, 16 and 20.
+_MAX_NUMBERS, _STRETCH = 1200, 240
 _WINDOW = 200  # characters: no number is longer
 _NEAR = 4.0  # times as much or as little: figures of one thing
 # What libraries print around a number: np.float64(1.5), tf.Tensor(1.5, shape=(), dtype=float32), tensor(1.5).
@@ -66,7 +87,10 @@ _WRAPPED = re.compile(
     r"(?P<number>-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))"
     r"(?:, \w+=(?:\(\)|[\w.:'\"]+|<\w+>))*[)>]"
 )
-_BOUND = re.compile(r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*)\Z")  # but no arrow, and no mark before a line
+_BOUND = re.compile(  # but no arrow, no mark before a line, and no share: 99.3% <= 1 ms
+    r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*|(?P<soft>[^\W\d]\s>\s|[:(]\s?>\s|[^\d%\s]\s*[<>]=\s*"
+    r"|(?i:\b(?:(?:less|lower|fewer|more|greater|higher) than|at (?:most|least))\s)))\Z"
+)
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])|\s?(?:[eE]\s?[+-]?|[dD][+-])\s?[0-9]+(?!\w)")
 
 _LETTERS = r"[^\W\d_]"
@@ -77,7 +101,7 @@ _RATES = r"(?i:b|bps|hz|[fiopqrt]ps|flops?|(?:cycle|event|sample|image|item|toke
 _ENERGY = r"[uµμmkM]?(?:J|Wh?)|(?i:joules?|watts?)"
 _KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?{_RATES}|(?i:{_TIME})|{_ENERGY}"
 _KNOWN += rf"|(?:{_MULTIPLE})(?: {_RATIO}| {_RATES})?"
-_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
+_ATTACHED = re.compile(rf"{_RATIO}| ?%|{_LETTERS}+ {_RATIO}|(?:{_MULTIPLE}) {_RATES}|{_LETTERS}+")
 _SHARE = r"(?:/(?:gpu|device|core|worker|node|thread|process|socket|chip|card|instance|replica|rank|stream)s?)?"
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?i:{_SHARE})(?!\w|/(?![0-9]))")
 _TO_MINUS_ONE = re.compile(  # a rate as physicists write it: 12 s⁻¹, 12 img s^-1
@@ -94,11 +118,12 @@ _COLUMN_BEGIN = re.compile(r"[,;|\t0-9]|\s{2}|\]\s+(?=[^\W\d])")
 _COLUMN_END = re.compile(r"[,;|\t]|\s{2}|\S+[=:]")
 _POWER = re.compile(r"\^|\*\*")
 _OF_MANY = ("per", "for", "x", "×", "*", "·")  # a number behind them is part of what the one before them means
+_BYTES = re.compile("[kKMGT]B")  # of 1000 or of 1024
 _PLURAL = re.compile(rf"(?<={_LETTERS}{{3}})s\b")
 _PER_MANY = re.compile(rf" ?(?:/ ?|per |for )[0-9]+ ?(?!(?:{_TIME})\b){_LETTERS}{{2,}}")  # 950 ms/100 images
 _WORDS = 6  # on each side, that a unit may have
 _ABOVE = 4096  # characters in which the head of a table is looked for
-_HEADING = re.compile(r"[^\W\d_](?:.*[(\[|;\t]|.*\S  |.*:\s*\Z)")
+_HEADING = re.compile(r"[^\W\d_](?:.*(?:[(\[|;\t]|,\S)|.*\S  |.*:\s*\Z)")
 _FAR = 30.0  # times as much or as little: about half of the way to another unit, which is a thousand times as large
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
 _UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
@@ -107,24 +132,41 @@ _STATISTIC = re.compile(
 )
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
-_SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?%?\)?)+")
-_AND = r"(?::|,? ?(?:and )?)"
-_IN_PARTS = re.compile(
-    rf"(?<![\w.,:])(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|hrs?|hours?){_AND})?"
-    rf"(?:(?P<m>[0-9]+) ?(?:m|mins?|minutes?){_AND})?(?:(?P<s>[0-9]+(?:[.,][0-9]+)?) ?(?:s|secs?|seconds?) ?)?"
-    r"(?P<rest>[0-9.]+ ?[mun]s)?(?<! )(?![A-Za-z/]| per )"
+_SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
+_AND = r"\.?(?: ?[:,&+-])? ?(?:(?:and|und|et|y|e|en) )?"
+_ODD = re.compile(r"[&+-]|^[0-9]+m [0-9.]+\s*$")  # 5 min - 12 s, resnet 50m 12.5: one time or two figures
+_FINE = "|".join(sorted((word for word, seconds in TIMES.items() if seconds < 1), key=len, reverse=True))
+_S = r"(?P<s>[0-9]+(?:[.,][0-9]+)?)"
+_BEGIN = r"(?<!\w)(?<![0-9][.,:])"
+_DURATIONS = [
+    re.compile(  # 1m12.3s, 1 hour, 2 minutes, 1 Min. 59 Sek.
+        rf"{_BEGIN}(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|{HOURS}){_AND})?"
+        rf"(?:(?P<m>[0-9]+) ?(?:m|{MINUTES}){_AND})?(?:{_S} ?(?:s|{SECONDS})(?:{_AND}(?=[0-9]))?)?"
+        rf"(?P<rest>[0-9.]+ ?(?:{_FINE}))?(?<! )(?![A-Za-z/]| per )"
+    ),
+    re.compile(rf"\bP(?:(?P<d>[0-9]+)D)?T(?:(?P<h>[0-9]+)H)?(?:(?P<m>[0-9]+)M)?(?:{_S}S)?\b"),  # ISO 8601: PT1M2.3S
+    re.compile(rf"{_BEGIN}(?P<m>[0-9]+)['′](?P<s>[0-5]?[0-9](?:[.,][0-9]+)?)(?:[\"″]|'')"),
+    re.compile(rf"{_BEGIN}(?P<m>[0-5]?[0-9])m[: ]?(?P<s>[0-5]?[0-9](?:\.[0-9]+)?)\s*\Z"),
+]
+_LABELLED = re.compile(  # minutes: 1, seconds: 59.1   tv_sec=1 tv_usec=12000
+    r"(?i)(?:(?:minutes?|mins?)\W{1,4}0*[1-9][0-9]*\W{1,4}(?:tv_)?(?:seconds?|secs?)\W{1,4}[0-5]?[0-9](?:\.[0-9]+)?"
+    r"|(?:seconds?|secs?)\W{1,4}0*[1-9][0-9]*\W{1,4}(?:tv_)?(?:m(?:s(?:ecs?)?|illi\w*)\W{1,4}[0-9]{1,3}"
+    r"|(?:[uµ]s(?:ecs?)?|micro\w*)\W{1,4}[0-9]{1,6}|n(?:s(?:ecs?)?|ano\w*)\W{1,4}[0-9]{1,9}))(?![.,]?[0-9])"
 )
-"""A duration: 1m12.3s, 1 hour, 2 minutes."""
-_CLOCK = re.compile(rf"(?<![\w.,:])(?:[0-9]+:)?[0-9]{{1,2}}:[0-5][0-9](?:[.,][0-9]++)?+(?!\w|:| ?(?:{_RATIO}))")
+_CLOCK = re.compile(  # 1:02.3   0 days 00:00:52.1   1:02.30elapsed, but no 8:52 img/s
+    rf"{_BEGIN}(?:(?P<d>[0-9]+) days?,? )?(?:(?P<h>[0-9]+):)?(?P<m>[0-9]{{1,2}}):"
+    rf"(?P<s>[0-5][0-9](?:[.,][0-9]++)?+)(?:(?P<word>elapsed|(?i:{_TIME}))(?![\w/])|(?!\w|:| ?(?:{_RATIO})))"
+)
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 # Units that stand away from their numbers: in the head of a table, in a field beside them, or at a list's end.
-_RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|[A-Za-z]*ps|Hz|flops)"
+_RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|(?:{_TIME})/[A-Za-z]+|[A-Za-z]*ps|Hz|flops)"
 _UNIT = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_MULTIPLE})"
 _ENDS_LOOKED_AT = 1 << 16  # characters at each end of an output
 _PLACES = [
     re.compile(rf"[\[(]{_UNIT}[\])]"),
     re.compile(rf"\b(?i:in) {_UNIT}(?![\w/])"),
     re.compile(rf"(?i:units?)[\"']?\s*[:=]\s*[\"']?{_UNIT}(?![\w/])"),
+    re.compile(rf"(?<=\w_){_UNIT}(?=[\s,;|\"']|\Z)"),
     re.compile(rf"(?:^|[,;|\t\"'])\s*{_UNIT}\s*(?=$|[,;|\t\"'])", re.MULTILINE),
     # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms.
     re.compile(rf"(?<![\w.])[0-9][0-9.,]*(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
@@ -172,7 +214,9 @@ class Reading:
                 _PLAIN,
             )
         is_known = "#" not in reading.around + first.around  # and so the numbers are of other things: ms/100 images
-        if reading.around != first.around and (is_known or not 1 / _FAR < one / other < _FAR):
+        units, first_units = (units_in(re.sub("[()]", ",", each.around)) for each in (reading, first))
+        has_other_head = len(units) == len(first_units) == 1 and units != first_units  # model,lat_us
+        if reading.around != first.around and (is_known or has_other_head or not 1 / _FAR < one / other < _FAR):
             raise NoNumberError(
                 f"{one:g} stands in '{reading.around}', and {other:g} in '{first.around}' in the first run",
                 "let the command print the same words next to its number under every setting, or a known unit, as ms",
@@ -205,7 +249,7 @@ def read(pattern: str, output: str) -> Reading:
     if any(_WRAPPED.match(each[each.re.groups] or "") for each in matches):
         lines = _WRAPPED.sub(r"\g<number>", lines)
         matches = list(re.finditer(pattern, lines, re.MULTILINE))
-    numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
+    numbers = list(_numbers(_some(matches), lines))
     if not numbers:
         raise no_match(pattern, plain(output))
     good = [each for each in numbers if isinstance(each, _Number)]
@@ -236,6 +280,15 @@ def read(pattern: str, output: str) -> Reading:
         if other in lines or other.replace("/", "/ ") in lines:
             _refuse_lost(pattern, lines, reading, other, scale)
     return reading
+
+
+def _some(matches: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
+    """Return all matches, or of very many a few evenly spaced stretches, the first and the last among them."""
+    if len(matches) <= _MAX_NUMBERS:
+        return matches
+    n = _MAX_NUMBERS // _STRETCH
+    begins = [i * (len(matches) - _STRETCH) // (n - 1) for i in range(n)]
+    return [match for begin in begins for match in matches[begin : begin + _STRETCH]]
 
 
 def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: float | None) -> None:
@@ -314,8 +367,10 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
                 "let the pattern name what stands right before the number, e.g. ': ([0-9.]+)'",
             )
         last_end = end
-        if _BOUND.search(lines[max(0, begin - 3) : begin]) and lines[end : end + 1] != ">":
-            shown = _short(lines[max(0, begin - 2) : end].strip())
+        bound = _BOUND.search(lines[max(lines.rfind("\n", 0, begin) + 1, begin - 16) : begin])
+        is_soft = bound is not None and bound["soft"] is not None  # which the pattern may name
+        if bound and lines[end : end + 1] != ">" and not (is_soft and _is_named(match, lines, (begin - 2, begin))):
+            shown = _short((bound["soft"] or lines[max(0, begin - 2) : begin]).lstrip(" :(") + lines[begin:end])
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{shown}', which is a bound and no number",
                 "let the command print the number itself, with more digits or in a finer unit",
@@ -332,24 +387,40 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
     """
     window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
     window = lines[window_begin : first + _WINDOW].partition("\n")[0]
-    for each in _IN_PARTS.finditer(window):
-        parts = {unit: text for unit, text in each.groupdict().items() if text}
-        is_two = "rest" in parts and "." in parts.get("s", "")  # 12.5 s 980 ms
-        if len(parts) > 1 and not is_two and each.start() <= first - window_begin < each.end():
-            if "rest" in parts:
-                raise _ambiguous(match, each[0])
-            *_, last = (text.replace(",", ".") for text in parts.values())
-            n_decimals = len(last.partition(".")[2])
-            value = sum(_PART_S[unit] * float(text.replace(",", ".")) for unit, text in parts.items())
-            resolution = _PART_S[list(parts)[-1]] * 10.0**-n_decimals
-            return each.start() + window_begin, _Number(value=value, resolution=resolution, unit="s", text=each[0])
+    at = first - window_begin
+    for form in _DURATIONS:
+        for each in form.finditer(window):
+            parts = {unit: text for unit, text in each.groupdict().items() if text}
+            is_two = "rest" in parts and "." in parts.get("s", "")  # 12.5 s 980 ms
+            is_whole = len(parts) > 1 or (parts and each[0][0] == "P")
+            if is_whole and not is_two and each.start() <= at < each.end():
+                if "rest" in parts or _ODD.search(each[0]):
+                    raise _ambiguous(match, each[0], _SECONDS_ALONE)
+                return each.start() + window_begin, _in_seconds(parts, each[0])
+    for each in _LABELLED.finditer(window):
+        if each.start() <= at < each.end():
+            raise _ambiguous(match, each[0], _SECONDS_ALONE)
     for each in _CLOCK.finditer(window):
-        if each.start() <= first - window_begin < each.end():
+        if each.start() <= at < each.end():
+            parts = {unit: text for unit, text in each.groupdict().items() if text}
+            word, group = parts.pop("word", None), match.span(match.re.groups)
+            is_held = group[0] <= each.start() + window_begin and each.end("s") + window_begin <= group[1]
+            if word == "elapsed" or (is_held and (word == "s" if word else "h" in parts)):
+                return each.start() + window_begin, _in_seconds(parts, each[0])
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of the time '{each[0]}'",
-                "print seconds, e.g. by time -f %e; of two columns let something else than a colon part them",
+                f"{_SECONDS_ALONE}; of two columns let something else than a colon part them",
             )
     return None
+
+
+def _in_seconds(parts: Mapping[str, str], text: str) -> _Number:
+    """Return the time whose parts are given from the largest to the smallest."""
+    texts = {unit: part.replace(",", ".") for unit, part in parts.items()}
+    last = list(texts)[-1]
+    value = sum(_PART_S[unit] * float(part) for unit, part in texts.items())
+    resolution = _PART_S[last] * 10.0 ** -len(texts[last].partition(".")[2])
+    return _Number(value=value, resolution=resolution, unit="s", text=text)
 
 
 def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
@@ -369,6 +440,8 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
         # 12.5,13.2 is no number in any country.
         begin = max(begin, lines.rfind(",", begin, first) + 1)
         end = min(end, lines.find(",", first) % (len(lines) + 1))
+        if "." not in lines[begin:end] and _PADDED.match(lines, end + 1):
+            raise _ambiguous(match, lines[begin : end + 4])
     last = max(at + 1 for at in range(first, min(end, group_end)) if lines[at] in "0123456789")
     is_bare = not re.search(r"[^0-9.,\s]", window)
     is_column = False
@@ -395,6 +468,9 @@ def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> Non
     A mark that the pattern names parts columns.
     """
     before, after = mark_before(lines[max(0, begin - _WINDOW) : begin]), mark_after(lines[end : end + _WINDOW])
+    if (cut := _CUT.match(lines, end)) and not _is_named(match, lines, cut.span()):
+        shown = lines[begin:end] + cut[0]
+        raise NoNumberError(f"'{match.re.pattern}' matched '{lines[begin:end]}' of '{shown}', which is cut", _WIDER)
     for mark, at in ((before, begin - len(before)), (after, end)):
         if mark and not _is_named(match, lines, (at, at + len(mark))):
             shown = re.search(r"[0-9.]*\Z", lines[max(0, at - _WINDOW) : at])
@@ -406,7 +482,8 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
     """Return whether the separator at `edge` of a run parts columns, and not a number; raises NoNumberError.
 
     It does where the pattern names it, or the digits on its other side, and where the same separator comes before or
-    after the run, as in a list. A line of nothing else than numbers (`is_bare`) can be read in both ways.
+    after the run, as in a list. A line of nothing else than numbers (`is_bare`) can be read in both ways, and so can a
+    part of a list that begins with a word: rate=98,830,loss=3.
     """
     begin, end = run
     first, mark = match.start(match.re.groups), lines[edge]
@@ -415,9 +492,16 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
     before, after = lines[begin - 1 : begin], lines[end : end + 2]
     is_list = (before == mark and mark != ":") or (after[:1] == mark and not after[1:].isspace() and len(after) == 2)
     is_list = is_list or (before == "[" and after[:1] in ("]", ","))
-    if _is_named(match, lines, other) or (is_list and mark != " "):
-        return True
     is_readable = worth(lines[begin:end]) is not None
+    if _is_named(match, lines, other):
+        return True
+    if is_list and mark != " ":
+        is_row = before in (mark, "[", "\n", "")
+        if _PADDED.match(lines, edge + 1) and is_readable and not is_row:
+            return False  # rate=1,012.4,loss=3
+        if _PADDED.match(lines, edge + 1) or (not is_row and (is_readable or _KEY.match(lines, end + 1))):
+            raise _ambiguous(match, lines[begin:end])  # rate=98,830.4,loss=3
+        return True
     if _is_named(match, lines, (edge, edge + 1)):
         if is_left or is_bare or not is_readable:
             return True
@@ -427,11 +511,9 @@ def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int
     return False
 
 
-def _ambiguous(match: re.Match[str], text: str) -> NoNumberError:
-    return NoNumberError(
-        f"'{match.re.pattern}' matched '{_short(match[0])}' of '{_short(text)}', which is one number or two",
-        _PLAIN,
-    )
+def _ambiguous(match: re.Match[str], text: str, hint: str = _PLAIN) -> NoNumberError:
+    found = f"'{match.re.pattern}' matched '{_short(match[0])}' of '{_short(text)}'"
+    return NoNumberError(f"{found}, which is one number or two", hint)
 
 
 def _is_named(match: re.Match[str], lines: str, span: tuple[int, int]) -> bool:
@@ -456,7 +538,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         raise NoNumberError(
             f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of '{_short(shown)}', "
             "which can be read in two ways",
-            _PLAIN,
+            _SECONDS_ALONE if ":" in shown else _PLAIN,
         )
     value, resolution = parsed
     after = "" if _MINIMUM_NEXT.match(after) else re.sub(f"[{NO_BREAK}]", " ", after)
@@ -474,7 +556,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
     rest = after[own.end() if own else 0 :]
     if unit and unit not in PREFIXES and (own is None or _KNOWN_UNIT.fullmatch(unit)):
         many = _PER_MANY.match(rest)
-        around = f"{unit}{many[0]}" if many else ""
+        around = f"{unit}{many[0]}" if many else f"# {unit}" if _BYTES.fullmatch(unit) else ""
     else:
         around = _around(lines[line_begin:begin], rest) + _heading(lines[max(0, begin - _ABOVE) : begin])
     return _Number(value=value, resolution=resolution, unit=unit, text=text + (own[0] if own else ""), around=around)
@@ -499,7 +581,7 @@ def _heading(before: str) -> str:
     It is a line without a figure that has columns or brackets, or ends with a colon: it may name the unit of figures.
     """
     above = before.split("\n")[len(before) >= _ABOVE : -1]  # the first line may be cut
-    words = next((line.split() for line in reversed(above) if _HEADING.search(line) and not _DIGITS.search(line)), [])
+    words = next((line.split() for line in reversed(above) if not _DIGITS.search(line) and _HEADING.search(line)), [])
     return f" ({' '.join(words[: 2 * _WORDS])})" if words else ""
 
 
@@ -532,11 +614,13 @@ def check_alike(
     gone = [each for each in first_units if each not in units] or [""]
     for new in [each for each in units if each not in first_units] or [""]:
         for old in gone:
-            if any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
+            is_inverse = inverse(new) and not scales(inverse(new)).keys().isdisjoint(scales(old))
+            if is_inverse or any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
                 raise NoNumberError(
                     f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
                     f"{old or 'none'}",
-                    "let the command print one unit under every setting: pytest-benchmark has --benchmark-time-unit=ms",
+                    "let the command print one unit under every setting, as for example pytest-benchmark does "
+                    "with --benchmark-time-unit=ms",
                 )
 
 

@@ -39,6 +39,10 @@ TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
 TIMES |= {  # as Darknet writes them
     f"{part}{gap}seconds": seconds for part, seconds in (("milli", 1e-3), ("micro", 1e-6)) for gap in "- "
 }
+# Of durations in parts, in the languages that programs print most.
+HOURS = "hrs?|hours?|Std\\.?|Stunden?|heures?|horas?|ore|ora|час(?:а|ов)?|小时|時間|시간"
+MINUTES = "(?i:min)s?|(?i:minut)(?:es?|os?|i|en?)|мин(?:ут[аы]?)?|分钟?|분"
+SECONDS = "(?i:sec|sek)s?|seconds?|secondes?|second[io]|segundos?|Sekunden?|сек(?:унд[аы]?)?|秒钟?|초"
 _ENERGIES = {  # and powers
     f"{prefix}{base}": (base, scale)
     for base in ("J", "W", "Wh")
@@ -94,7 +98,7 @@ def _nearly(pattern: str, lines: str) -> str:
             found = re.search(changed, lines, re.MULTILINE)
         except re.error:  # flags of its own come first
             continue
-        if found and found[0].strip():
+        if found and found[0].strip() and found.re.groups <= 1:
             return f"'{found[0].strip()[:80]}' is matched by --metric-regex '{changed}'"
     return ""
 
@@ -171,6 +175,8 @@ def scales(unit: str) -> dict[str, float]:
         is_cut = is_binary and not prefix.endswith("i")
         if over.startswith(prefix) and not is_cut and over not in TIMES and base not in _ENERGIES:
             numerators.setdefault(over.removeprefix(prefix).strip(), scale)
+    if over.startswith("B "):  # B alone may be bytes
+        numerators[over[2:]] = 1e9
     numerators = {_singular(root): scale for root, scale in numerators.items()}
     per, share = ("s", TIMES[under]) if under in TIMES else (under, 1.0)
     return {f"{root}{bar}{per}": scale / share for root, scale in numerators.items()}
