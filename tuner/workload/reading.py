@@ -469,8 +469,8 @@ def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> Non
     """
     before, after = mark_before(lines[max(0, begin - _WINDOW) : begin]), mark_after(lines[end : end + _WINDOW])
     if (cut := _CUT.match(lines, end)) and not _is_named(match, lines, cut.span()):
-        shown = lines[begin:end] + cut[0]
-        raise NoNumberError(f"'{match.re.pattern}' matched '{lines[begin:end]}' of '{shown}', which is cut", _WIDER)
+        text = lines[begin:end]
+        raise NoNumberError(f"'{match.re.pattern}' matched '{text}' of '{text}{cut[0]}', which is cut", _WIDER)
     for mark, at in ((before, begin - len(before)), (after, end)):
         if mark and not _is_named(match, lines, (at, at + len(mark))):
             shown = re.search(r"[0-9.]*\Z", lines[max(0, at - _WINDOW) : at])
