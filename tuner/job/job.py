@@ -331,8 +331,7 @@ def feasible(job: Job, *, notify: Callable[[str], None] = lambda _: None) -> Job
         for model, own in zip(job.models, described, strict=True)
         if fixed_batch_size(own) is not None
     )
-    left_out = ", ".join(str(size) for size in asked if size not in possible)
-    note = f"{next(reasons)}: {left_out} is left out"
+    note = f"{next(reasons)}: {left_out(asked, possible)}"
     notify(note)
     return replace(prepare(replace(job, batch_sizes=possible)), batch_note=note)
 
@@ -525,6 +524,12 @@ def possible_sizes(asked: Sequence[int], models: Iterable[Sequence[Mapping[str, 
     """Return those batch sizes that the inputs of all models leave possible."""
     fixed = {size for size in map(fixed_batch_size, models) if size is not None}
     return [size for size in asked if fixed <= {size}]
+
+
+def left_out(asked: Sequence[int], possible: Sequence[int]) -> str:
+    """Return in words which batch sizes are not tried."""
+    sizes = [str(size) for size in asked if size not in possible]
+    return f"{', '.join(sizes)} {'is' if len(sizes) == 1 else 'are'} left out"
 
 
 def check_batch(model: Workload, described: Sequence[Mapping[str, Any]], space: Space) -> None:
