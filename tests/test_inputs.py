@@ -13,8 +13,9 @@ from tuner.child import blame, onnxfile, shapes, usage, values
 from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings, shortened
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.child.graph import Flat
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.job.job import check_batch, fixed_batch_size, possible_sizes, why_fixed
+from tuner.job.job import check_batch, fixed_batch_size, left_out, possible_sizes, why_fixed
 from tuner.measure.warning import Code, input_warnings
 from tuner.result import evidence
 from tuner.result.document import trial_result
@@ -75,6 +76,8 @@ def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict
         ([[None, None, 80]], ("a=100,80",), [[None, 100, 80]]),
         ([["time", 1, 80]], ("a=100,batch,80",), [[100, 1, 80]]),
         ([["time", 1, 80]], ("a=100,1,80",), [[100, 1, 80]]),
+        # Names that show nothing.
+        ([["s0", "s1", 80]], ("a=100,batch,80",), [[100, None, 80]]),
         # Without names, an open dimension beside an input whose first is open.
         ([[None, 512], [2, None, 64]], (), [[None, 512], [2, None, 64]]),
         # As it had to be written when the first dimension was always the batch.
@@ -134,7 +137,13 @@ def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
     assert caught.value.advice.endswith("e.g. --input-shape ids=128 --input-shape key=12,128,64")
     with pytest.raises(WorkloadError) as unnamed:
         described(model_input("x", shape=[None, None, 80]))
-    assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+    assert unnamed.value.advice == (
+        "give its shape without the batch, e.g. --input-shape x=128,80; if the model has no batch, give the whole "
+        "shape of every input; if the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
+    )
+    with pytest.raises(WorkloadError) as numbered:
+        described(model_input("x", shape=["s77", "s17", 16]))
+    assert numbered.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
 
 
 def test_sizes_that_are_products_follow_from_others_but_not_from_the_batch() -> None:
@@ -166,6 +175,56 @@ def test_a_graph_has_no_batch(nodes: list[Any], edges: list[Any]) -> None:
         with pytest.raises(WorkloadError, match="does not fit") as without:
             described(*model, sizes=("edge_index=128",))
         assert without.value.advice == "give its shape, e.g. --input-shape edge_index=2,128"
+
+
+@pytest.mark.parametrize("other", ["labels", "weights"])
+def test_a_matrix_of_edges_has_no_batch(other: str) -> None:
+    x, adjacency = model_input("x", shape=[None, 64]), model_input("adj", shape=[None, None])
+    with pytest.raises(WorkloadError) as caught:
+        described(x, adjacency)
+    example = caught.value.advice.partition("e.g. ")[2]
+    assert example == "--input-shape x=128,64 --input-shape adj=128,128"
+    found = described(x, adjacency, sizes=tuple(word for word in example.split() if "=" in word))
+    assert [each["shape"] for each in found] == [[128, 64], [128, 128]]
+    # One of another name fails with the way out, whatever types the others have.
+    named = [x, model_input("support", shape=[None, None])]
+    named += [model_input("labels", "int64", [None])] if other == "labels" else []
+    error = ValueError("Matrix size-incompatible: In[0]: [1,128], In[1]: [1,64]")
+    assert "give whole shapes to all" in blame.explained(error, described(*named, sizes=("support=128",)), 1)[1]
+    assert blame.explained(error, described(x), 1) == ("", "")
+    # Those of many graphs have a batch, and so have pairs of other names.
+    many = [model_input("x", shape=[None, 9, 64]), model_input("adj", shape=[None, 9, 9])]
+    assert [each["shape"] for each in described(*many)] == [[None, 9, 64], [None, 9, 9]]
+    assert described(model_input("ids", "int64", [None, None]), sizes=("ids=128",))[0]["shape"] == [None, 128]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "sizes", "expected"),
+    [
+        ("image", "float32", [None, None, 3], "image=128,128,3", [128, 128, 3]),
+        ("input_1", "uint8", [None, None, 3], "input_1=128,128,3", [128, 128, 3]),
+        ("img", "float32", ["s0", "s1", 3], "img=128,128,3", [128, 128, 3]),
+        ("image", "uint8", [224, 224, 3], "", [224, 224, 3]),
+        ("image", "float32", [3, None, None], "image=3,128,128", [3, 128, 128]),
+        # Several images, or what is none.
+        ("image", "float32", ["batch", None, 3], "image=128,3", [None, 128, 3]),
+        ("image", "float32", [None, 28, 28], "", [None, 28, 28]),
+        ("image", "float32", [None, 784, 1], "", [None, 784, 1]),
+        ("image", "float32", [None, None, None, 3], "image=128,128,3", [None, 128, 128, 3]),
+        ("points", "float32", [None, None, 3], "points=128,3", [None, 128, 3]),
+    ],
+)
+def test_one_image_has_no_batch(name: str, dtype: str, shape: list[Any], sizes: str, expected: list[Any]) -> None:
+    image = model_input(name, dtype, shape)
+    if sizes:
+        with pytest.raises(WorkloadError) as caught:
+            described(image)
+        assert f"e.g. --input-shape {sizes}" in caught.value.advice
+    [found] = described(image, sizes=(sizes,) if sizes else ())
+    assert (found["shape"], found["batch_axis"]) == (expected, 0 if None in expected else None)
+    if expected == [128, 128, 3]:
+        option = f"{name}=batch,128,3"
+        assert described(image, sizes=(option,))[0]["shape"] == [None, 128, 3]
 
 
 def test_edges_that_all_items_share_leave_the_batch_open() -> None:
@@ -617,6 +676,7 @@ def test_only_possible_batch_sizes_are_kept() -> None:
     assert possible_sizes([1, 2, 4], [open_batch]) == [1, 2, 4]
     assert possible_sizes([1, 2, 4], [open_batch, of_four]) == [4]
     assert possible_sizes([1, 2], [of_four]) == []
+    assert [left_out([1, 2, 4], some) for some in ([1, 2], [4])] == ["4 is left out", "1, 2 are left out"]
 
 
 def test_a_batch_that_is_written_as_0_is_no_batch_size_to_use() -> None:
@@ -820,7 +880,7 @@ def test_values_that_decide_how_much_is_computed_are_found_in_an_onnx_file(tmp_p
     graph = onnx.helper.make_graph(nodes, "g", tensors, [], [table])
     onnx.save(onnx.helper.make_model(graph, functions=[shrink]), tmp_path / "m.onnx")
     decisive = {"ids", "flag", "cond", "trips", "outer", "local", "counts", "late", "features"}
-    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (decisive, {"tokens": 50}, set())
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx"))[:3] == (decisive, {"tokens": 50}, set())
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
     assert onnxfile.value_facts(str(tmp_path / "bad.onnx")) == usage.UNKNOWN
 
@@ -849,6 +909,90 @@ def test_what_goes_into_an_operator_that_is_not_known_is_doubtful(tmp_path: Path
     assert onnxfile.value_facts(str(tmp_path / "m.onnx")).decisive == {*names} - {"plain"}
 
 
+TURNED = {"perm": [0, 2, 1]}
+ORDERS = [
+    # name, the shape of x, what it goes through, --input-shape, where the batch is
+    ("time first", ["s0", 1, 16], [("LSTM", {})], "128,16", 1),
+    ("no names", [None, 1, 16], [("GRU", {})], "128,16", 1),
+    ("both open", ["s77", "s17", 16], [("Cast", {"to": 1}), ("RNN", {})], "128,16", 1),
+    ("a size of time", [50, "s17", 16], [("LSTM", {})], "", 1),
+    ("indices", ["s0", "s1"], [("Gather", {}), ("LSTM", {})], "128", 1),
+    ("one item", ["s0", 16], [("Unsqueeze", {"axes": [1]}), ("LSTM", {})], "128,16", None),
+    ("one item is added", [None, 80], [("Unsqueeze", {"axes": [0]}), ("Conv", {})], "128,80", None),
+    ("turned", [None, 80], [("Unsqueeze", {"axes": [0]}), ("Transpose", TURNED), ("Conv", {})], "128,80", None),
+    ("from one to the next", ["s0", 1, 64], [("Scan", {"num_scan_inputs": 1})], "128,1,64", None),
+    # As Keras has them, and whatever else has the batch first.
+    ("transposed", ["s0", 50, 16], [("Transpose", {"perm": [1, 0, 2]}), ("LSTM", {})], "", 0),
+    ("laid out", ["s0", 50, 16], [("LSTM", {"layout": 1})], "", 0),
+    ("named", ["batch", 50, 16], [("LSTM", {})], "", 0),
+    ("an axis inside", ["s0", 80], [("Unsqueeze", {"axes": [1]}), ("Conv", {})], "", 0),
+    ("reshaped", ["s0", 80], [("Reshape", {}), ("LSTM", {})], "", 0),
+    ("images", ["s0", 3, 8, 8], [("Conv", {})], "", 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps", "sizes", "place"), [each[1:] for each in ORDERS], ids=[each[0] for each in ORDERS]
+)
+def test_the_graph_of_an_onnx_file_shows_where_the_batch_is(
+    shape: list[Any], steps: list[Any], sizes: str, place: int | None, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper.make_node, onnx.TensorProto
+    body = onnx.helper.make_graph([], "turn", [], [])
+    others = {"Scan": ["w", "&"], "Gather": ["table", "&"], "Reshape": ["&", "sizes"], "Conv": ["&", "w"]}
+    nodes, last = [], "x"
+    for number, (operator, attributes) in enumerate(steps):
+        before, last = last, f"v{number}"
+        extra = {"body": body} if operator == "Scan" else {}
+        operands = [before if name == "&" else name for name in others.get(operator, ["&"])]
+        nodes.append(make(operator, operands, [last], **attributes, **extra))
+    inputs = [onnx.helper.make_tensor_value_info("x", kinds.FLOAT, shape)]
+    table = onnx.numpy_helper.from_array(np.zeros((90, 16), "f4"), "table")
+    path = str(tmp_path / "m.onnx")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", inputs, [], [table])), path)
+    spec = {"kind": "onnx", "workload": path, "shapes": {}, "ranges": {}, "values": {}}
+    model = [model_input("x", shape=shape)]
+    if sizes:
+        with pytest.raises(WorkloadError) as caught:
+            described_inputs(model, spec, np.dtype)
+        assert f"e.g. --input-shape x={sizes}" in caught.value.advice
+    spec["shapes"] = options.shapes((f"x={sizes}",)) if sizes else {}
+    [found] = described_inputs(model, spec, np.dtype)
+    assert found["batch_axis"] == place
+    if place is not None and not isinstance(shape[place], int):
+        assert found["shape"][place] is None
+    spec["shapes"] = {"x": ["batch", *(128 if not isinstance(n, int) else n for n in shape[1:])]}
+    if shape[:1] != [50]:
+        assert described_inputs(model, spec, np.dtype)[0]["batch_axis"] == 0  # whoever knows better says so
+
+
+def test_the_size_of_boxes_decides_how_much_is_computed(tmp_path: Path) -> None:
+    """Unless so many points of each are read, however large it is."""
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper.make_node, onnx.TensorProto
+    names = ["x", "adaptive", "usual", "fixed", "rois", "target", "plain"]
+    nodes = [
+        make("RoiAlign", ["x", "adaptive", "i"], ["a"], sampling_ratio=0),
+        make("RoiAlign", ["x", "usual", "i"], ["b"]),
+        make("RoiAlign", ["x", "fixed", "i"], ["c"], sampling_ratio=2),
+        make("MaxRoiPool", ["x", "rois"], ["d"]),
+        make("Reshape", ["x", "target"], ["e"]),
+        # As Flatten and the heads of transformers are exported: from constants, and from shapes.
+        make("Reshape", ["plain", "sizes"], ["f"]),
+        make("Shape", ["plain"], ["s"]),
+        make("Gather", ["s", "zero"], ["n"]),
+        make("Concat", ["n", "sizes"], ["all"], axis=0),
+        make("Reshape", ["plain", "all"], ["g"]),
+    ]
+    tensors = [onnx.helper.make_tensor_value_info(name, kinds.FLOAT, [4, 4]) for name in names]
+    numbers = [onnx.numpy_helper.from_array(np.array(n), name) for n, name in (([-1, 16], "sizes"), ([0], "zero"))]
+    graph = onnx.helper.make_graph(nodes, "g", tensors, [], numbers)
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    facts = onnxfile.value_facts(str(tmp_path / "m.onnx"))
+    assert facts.decisive == {"adaptive", "usual", "rois", "target"}
+
+
 def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     node, kinds = onnx.helper.make_node, onnx.TensorProto
@@ -866,7 +1010,7 @@ def test_a_column_for_each_table_is_an_index_in_an_onnx_file(tmp_path: Path) -> 
     tables += [onnx.numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "zero"), (1, "one"), (1, "axis"))]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", tensors, [], tables)), tmp_path / "m.onnx")
     # Few rows of a large table stay in the cache.
-    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == ({"uneven"}, {"packed": 90, "uneven": 5}, set())
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == ({"uneven"}, {"packed": 90, "uneven": 5}, set(), {})
 
 
 INDEXING = [
@@ -909,7 +1053,64 @@ def test_indices_are_found_behind_what_is_made_of_them_in_an_onnx_file(
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
     found = onnxfile.value_facts(str(tmp_path / "m.onnx"))
     uneven = {"ids"} if rows == 10 else set()  # another part has 50 rows
-    assert found == (uneven, {"ids": rows} if rows else {}, {"ids"} if is_worked_out else set())
+    assert found == (uneven, {"ids": rows} if rows else {}, {"ids"} if is_worked_out else set(), {})
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_worked_out"),
+    [
+        (["Mul", "Cast"], True),
+        (["Mul", "Floor", "Clip", "Cast"], True),  # most of [0, 1) is one row
+        (["Cast"], False),  # the rows of the table
+        (["Mul", "ArgMax"], False),
+        (["MatMul", "Cast"], False),  # of pictures and sound, what a network finds in them
+    ],
+)
+def test_floating_point_numbers_are_indices_if_they_come_one_by_one(
+    operators: list[str], is_worked_out: bool, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    nodes, last = [], "x"
+    for number, operator in enumerate(operators):
+        before, last = last, f"v{number}"
+        operands = [before, "n"] if operator in ("Mul", "MatMul") else [before]
+        nodes.append(onnx.helper.make_node(operator, operands, [last], **({"to": 7} if operator == "Cast" else {})))
+    nodes.append(onnx.helper.make_node("Gather", ["table", last], ["y"]))
+    inputs = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])]
+    table = onnx.numpy_helper.from_array(np.zeros((90, 4), "f4"), "table")
+    path = str(tmp_path / "m.onnx")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", inputs, [], [table])), path)
+    spec = {"kind": "onnx", "workload": path, "shapes": {}, "ranges": {}, "values": {}}
+    found = described_inputs([model_input("x", shape=["batch", 3])], spec, np.dtype)[0]
+    assert found["doubtful"] is is_worked_out
+    assert found["values"] == ("rows from 0 to 89" if operators == ["Cast"] else "in [0, 1)")
+
+
+FLOWS = [
+    # name, nodes as (operator, sources) after x and n, which inputs decide how much is computed, and which are indices
+    ("chunks", [("Pack", [1]), ("Reshape", [0, 2])], [1], set()),
+    ("heads from a shape", [("Shape", [0]), ("StridedSlice", [2]), ("Pack", [3]), ("Reshape", [0, 4])], [], set()),
+    ("flattened", [("Const", []), ("Reshape", [0, 2])], [], set()),
+    ("boxes of one size", [("Const", []), ("CropAndResize", [1, 0, 2, 2])], [], set()),
+    ("scaled", [("Const", []), ("Mul", [0, 2]), ("Cast", [3]), ("GatherV2", [2, 4])], [], {0}),
+    ("a bucket", [("Const", []), ("Bucketize", [0]), ("GatherV2", [2, 3])], [], {0}),
+    ("found by a network", [("Const", []), ("MatMul", [0, 2]), ("Cast", [3]), ("GatherV2", [2, 4])], [], set()),
+    ("the largest", [("Const", []), ("ArgMax", [0]), ("GatherV2", [2, 3])], [], set()),
+    ("whole numbers", [("Const", []), ("Sum", [1]), ("GatherV2", [2, 3])], [], {1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "decisive", "indices"), [each[1:] for each in FLOWS], ids=[each[0] for each in FLOWS]
+)
+def test_what_values_decide_in_a_graph_of_tensorflow(nodes: list[Any], decisive: list[int], indices: set[int]) -> None:
+    empty: Any = SimpleNamespace(as_graph_def=lambda: SimpleNamespace(library=SimpleNamespace(function=[])))
+    flat = Flat(empty)
+    inputs = [["Placeholder", [], [[kind, [1, 4]]], {}, 1] for kind in ("float32", "int32")]
+    flat.nodes = inputs + [[name, [(n, 0) for n in sources], [["float32", None]], {}, 1] for name, sources in nodes]
+    found = flat.followed([(0, 0), (1, 0)])
+    assert (found[0], found[2]) == (decisive, indices)
+    assert not {*decisive} & {*found[1]}  # nor is it for plain arithmetic alone
 
 
 TABLES = [
@@ -943,7 +1144,7 @@ def test_tables_stand_in_many_places_of_an_onnx_file(
     inputs = [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"])]
     graph = onnx.helper.make_graph(nodes, "g", inputs, [], [table])
     onnx.save(onnx.helper.make_model(graph, functions=[function]), tmp_path / "m.onnx")
-    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (set(), {"ids": 90}, set())
+    assert onnxfile.value_facts(str(tmp_path / "m.onnx")) == (set(), {"ids": 90}, set(), {})
 
 
 @pytest.mark.parametrize(
@@ -964,11 +1165,11 @@ def test_rows_fit_the_type_of_their_input(dtype: str, rows: int, most: int) -> N
         assert ids == before
 
 
-def test_whole_numbers_that_an_index_is_worked_out_from_are_doubtful() -> None:
-    for dtype, is_doubtful in (("int64", True), ("float32", False)):
-        [ids] = described(model_input("ids", dtype, [None, 4]))
-        values.correct(ids, decides=False, rows=None, is_worked_out=True)
-        assert ids["doubtful"] is is_doubtful
+def test_numbers_that_an_index_is_worked_out_from_are_doubtful() -> None:
+    for name, dtype, is_doubtful in (("ids", "int64", True), ("x", "float32", True), ("mask", "int64", False)):
+        [found] = described(model_input(name, dtype, [None, 4]))
+        values.correct(found, decides=False, rows=None, is_worked_out=True)
+        assert found["doubtful"] is is_doubtful
 
 
 @pytest.mark.parametrize(

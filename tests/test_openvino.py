@@ -218,7 +218,7 @@ def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
     outputs.append(branch)
     model = openvino.Model([*outputs, ops.convert(given["plain"], "f32")], list(given.values()), "tables")
     rows = {"ids": 90, "hashed": 90, "shifted": 88}
-    assert exporter.value_facts(model) == (set(), rows, {"doubled", "nested"})
+    assert exporter.value_facts(model) == (set(), rows, {"doubled", "nested"}, {})
 
 
 def test_an_input_of_a_type_that_numpy_has_not_is_refused(tmp_path: Path) -> None:

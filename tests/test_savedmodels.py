@@ -127,8 +127,10 @@ class Decides(tf.Module):
         tf.TensorSpec([None, 4], tf.int32, "labels"), tf.TensorSpec([None, 4], tf.float32, "plain"),
         tf.TensorSpec([None, 4], tf.float32, "prompt"), tf.TensorSpec([None, 4], tf.float32, "checked"),
         tf.TensorSpec([None], tf.int32, "n_rooms"), tf.TensorSpec([None], tf.int32, "step_count"),
-        tf.TensorSpec([None, 9, 5], tf.float32, "spoken"), tf.TensorSpec([None, 4], tf.float32, "opaque")])
-    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms, step_count, spoken, opaque):
+        tf.TensorSpec([None, 9, 5], tf.float32, "spoken"), tf.TensorSpec([None, 4], tf.float32, "opaque"),
+        tf.TensorSpec([], tf.int32, "chunk_size"), tf.TensorSpec([None, 4], tf.float32, "boxes")])
+    def serve(self, ids, scores, state, series, labels, plain, prompt, checked, n_rooms, step_count, spoken, opaque,
+              chunk_size, boxes):
         rows = tf.unique(tf.reshape(ids, [-1])).y
         kept = tf.boolean_mask(plain, scores[:, 0] > 0.5)
         deep = tf.cond(tf.reduce_sum(state) > 1.0, lambda: plain @ tf.transpose(plain), lambda: plain[:, :1])
@@ -144,10 +146,14 @@ class Decides(tf.Module):
         fixed += tf.image.resize(plain[:, None, :, None], [1, 4])[:, 0, :, 0]
         # Operators that no list names: one whose size depends on values, and one that hides a function.
         said = tf.nn.ctc_greedy_decoder(tf.transpose(spoken, [1, 0, 2]), tf.fill([tf.shape(spoken)[0]], 9))[0][0]
+        chunks = tf.reshape(plain, [-1, chunk_size])
+        heads = tf.reshape(checked, [tf.shape(checked)[0], 2, 2])
+        crops = tf.image.crop_and_resize(tf.zeros([1, 8, 8, 3]), boxes, tf.zeros([tf.shape(boxes)[0]], tf.int32), [2, 2])
         hidden = tf.nondifferentiable_batch_function(1, 4, 10)(lambda x: x * 2.0)(opaque)
         return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed, "f": turns, "g": picked,
                 "h": tf.nn.embedding_lookup(self.table, n_rooms),
-                "i": tf.sin(tf.cast(step_count, tf.float32)), "j": said.values, "k": hidden}
+                "i": tf.sin(tf.cast(step_count, tf.float32)), "j": said.values, "k": hidden,
+                "l": chunks, "m": heads, "n": crops}
 decides = Decides()
 tf.saved_model.save(decides, "decides", signatures=decides.serve)
 decides_inputs = json.load(open(export("decides", "decides")[0] + "/inputs.json"))
@@ -168,14 +174,15 @@ class Columns(tf.Module):
         tf.TensorSpec([None, 2], tf.int64, "packed"), tf.TensorSpec([None, 2], tf.int64, "uneven"),
         tf.TensorSpec([None, 4], tf.int64, "hashed"), tf.TensorSpec([None, 4], tf.int64, "labels"),
         tf.TensorSpec([None], tf.int64, "single"), tf.TensorSpec([None], tf.int64, "shifted"),
-        tf.TensorSpec([None], tf.int64, "looked_up")])
-    def serve(self, packed, uneven, hashed, labels, single, shifted, looked_up):
+        tf.TensorSpec([None], tf.int64, "looked_up"), tf.TensorSpec([None], tf.float32, "scaled")])
+    def serve(self, packed, uneven, hashed, labels, single, shifted, looked_up, scaled):
         look = tf.nn.embedding_lookup
         some = sum(look(table, packed[:, i]) for i, table in enumerate(self.tables[:2]))
         some += sum(look(table, each) for table, each in zip(self.tables[1:3], tf.unstack(uneven, axis=1)))
         some += sum(look(self.tables[3], tf.squeeze(each, 1) % 800) for each in tf.split(hashed, 4, axis=1))
         some += tf.gather_nd(self.tables[3], single[:, None]) + tf.gather_nd(self.tables[3], 2 * shifted[:, None])
         some += tf.gather(tf.constant(np.zeros([50, 4], "f4")), shifted + 1) + self.numbers.lookup(looked_up)[:, None]
+        some += look(self.tables[3], tf.cast(scaled * 800.0, tf.int32))
         return {"y": some + tf.cast(labels, tf.float32)}
 columns = Columns()
 tf.saved_model.save(columns, "columns", signatures=columns.serve)
@@ -295,7 +302,7 @@ def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
 
 
 def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, Any]) -> None:
-    assert sorted(told["decisive"]) == ["ids", "opaque", "prompt", "scores", "series", "spoken", "state"]
+    assert sorted(told["decisive"]) == ["chunk_size", "ids", "opaque", "prompt", "scores", "series", "spoken", "state"]
     assert (
         told["rows"] == "rows from 0 to 699"
     )  # an index, and no number of something; nor does step_count do more than arithmetic
@@ -311,6 +318,7 @@ def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:
         "single": ["rows from 0 to 799", False],
         "shifted": ["0 or 1", True],
         "looked_up": ["0 or 1", True],
+        "scaled": ["in [0, 1)", True],
     }
 
 

@@ -45,6 +45,8 @@ _FILES = (
 )
 # Of an index: the number of rows that there are, or the last of them.
 _BEYOND = re.compile(r"(?:is not in|out of range) \[0, (\d+)\)|within the inclusive range \[-?\d+, ?(\d+)\]")
+_MISFIT = re.compile(r"incompatible|mismatch|broadcast", re.IGNORECASE)
+_WHOLE = "if the first dimension is no batch, but nodes or edges, give whole shapes to all: --input-shape NAME=100,64"
 _SHAPE = re.compile(r"[\[({](\d+(?:, ?\d+)+),?[\])}]")
 Report = Dict[str, Any]
 
@@ -149,8 +151,10 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     beyond = _BEYOND.search(str(error))
     is_of_values = type(error).__name__ == "InvalidOutputError" or "assertion failed" in str(error)
     suspects = suspected(described, is_of_values=is_of_values)
+    batched = [each for each in described if "made_up" in each and None in each["shape"]]
+    is_misfit = len(batched) > 1 and _MISFIT.search(str(error))
     if not suspects:
-        return "", ""
+        return "", _WHOLE if is_misfit else ""
     file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
     n_rows = None if beyond is None else int(beyond[1]) if beyond[1] else int(beyond[2]) + 1
     named = [
@@ -159,8 +163,8 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     ]
     more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
     advice = "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH"
-    if beyond and n_rows == batch_size:  # as many rows as items
-        advice = "if the first dimension is no batch, but nodes or edges, give whole shapes: --input-shape NAME=100,64"
+    if is_misfit or (beyond and n_rows == batch_size):  # as many rows as items
+        advice = _WHOLE
     return "tftune made up what its inputs hold: %s%s" % (", ".join(named), more), advice
 
 

@@ -197,10 +197,12 @@ def described_inputs(
         for each in model_inputs
     ]
     if facts is None:
-        facts = onnxfile.value_facts(spec["workload"]) if spec.get("kind") == "onnx" else usage.UNKNOWN
+        fractional = [each["name"] for each in model_inputs if "float" in each["dtype"]]
+        facts = onnxfile.value_facts(spec["workload"], fractional) if spec.get("kind") == "onnx" else usage.UNKNOWN
     refused = shapes.made_up_parts([each for each in described if each["shape"] is not None])
     if refused is not None:
         raise WorkloadError(*refused)
+    described = [dict(each, batch_at=facts.batch_at.get(each["name"], shapes.usual_place(each))) for each in described]
     described = input_shapes(described, spec["shapes"], dtype_of)
     for each in described:
         others = [other for other in described if other is not each]
@@ -249,16 +251,18 @@ def input_shapes(
             "'%s' has the shape %s" % (name, "unknown" if shape is None else shape_text(shape))
             for name, shape in ((each["name"], model_shapes[each["name"]]) for each in missing)
         ]
-        is_one = len(missing) == 1
+        is_one, has_batch = len(missing) == 1, any(shapes.has_batch(each) for each in placed_at)
         unclear = [model_shapes[each["name"]] or () for each in missing]
+        is_unclear = any(len(shape) > 2 and not is_clear(shape) for shape in unclear)
         raise WorkloadError(
             "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
-            "give %s%s, e.g. %s%s%s"
+            "give %s%s, e.g. %s%s%s%s"
             % (
                 "its shape" if is_one else "their shapes",
-                WITHOUT_BATCH if any(shapes.has_batch(each) for each in placed_at) else "",
+                WITHOUT_BATCH if has_batch else "",
                 " ".join(shapes.options(described, sizes)),
-                BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
+                WHOLE_NOTE if is_unclear and has_batch else "",
+                BATCH_NOTE if is_unclear else "",
                 FOLLOWS_NOTE if any(follows_batch(n) for shape in unclear for n in shape) else "",
             ),
         )
@@ -272,9 +276,9 @@ def input_shapes(
     return placed_at
 
 
-def has_name(shape: Any) -> bool:
-    """Return whether a dimension of a shape has a name."""
-    return any(isinstance(n, str) for n in shape)
+def is_clear(shape: Any) -> bool:
+    """Return whether the names of dimensions show what they are: `s0` does not."""
+    return any(shapes.is_batch(n) or shapes.is_part(n) for n in shape)
 
 
 def follows_batch(n: Any) -> bool:

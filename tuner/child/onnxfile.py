@@ -15,7 +15,7 @@ import mmap
 from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value
+from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value, given_value
 
 Shape = Optional[List[Any]]
 Place = Tuple[int, int]
@@ -43,16 +43,17 @@ def input_shapes(path: str) -> Dict[str, Shape]:
         return {}
 
 
-def value_facts(path: str) -> Facts:
+def value_facts(path: str, fractional: Iterable[str] = ()) -> Facts:
     """Return what the values of inputs are used for, as far as the file can be read.
 
-    Values pass through every operator but those that read a shape alone.
+    Values pass through every operator but those that read a shape alone. `fractional` are the inputs of floating-point
+    numbers.
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            walk = _Walk(content)
+            walk = _Walk(content, fractional)
             for graph in _parts(content, (0, len(content)), 7):
-                known = {name: Value(frozenset([name]), frozenset([name])) for name in _names(content, graph, 11)}
+                known = {name: given_value(name) for name in _names(content, graph, 11)}
                 known.update(_tables(content, graph))
                 walk.follow(_parts(content, graph, 1), known)
             return walk.usage.facts
@@ -63,11 +64,11 @@ def value_facts(path: str) -> Facts:
 class _Walk:
     """A walk through the nodes of a model that follows the values of its inputs."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: Any, fractional: Iterable[str]) -> None:
         self.content = content
         functions = _parts(content, (0, len(content)), 25)
         self.functions = {_text(content, name): each for each in functions for name in _parts(content, each, 1)}
-        self.usage = Usage()
+        self.usage = Usage(fractional)
 
     def follow(self, nodes: "Iterable[Place]", known: "Dict[str, Value]") -> None:
         """Follow values through nodes; `known` are those of this graph by name, and are added to."""
@@ -103,15 +104,22 @@ class _Walk:
             numbers[name] = [*_numbers(self.content, attribute, 3), *_numbers(self.content, attribute, 8)]
         if operator == "Constant":
             return Value(numbers=tuple(next(iter(numbers.values()), ())))
+        if operator == "Scan":  # with a state it goes from one time to the next, and without one over anything
+            n_states = len(operands) - sum(numbers.get("num_scan_inputs", ()))
+            self.usage.take_batch(operands[n_states:] if n_states else (), None)
+        if numbers.get("sampling_ratio", []) > [0]:
+            operator = "CropAndResize"  # so many points of a box, however large it is
         axis = numbers.get("axis", numbers.get("gather_axis", []))[:1] or [0]
-        return self.usage.see(operator, operands, axis=axis[0], perm=numbers.get("perm"))
+        perm = numbers.get("perm", numbers.get("axes"))
+        is_batch_first = numbers.get("layout") == [1]
+        return self.usage.see(operator, operands, axis=axis[0], perm=perm, is_batch_first=is_batch_first)
 
     def body(self, body: Place, operator: str, operands: "List[Value]", known: "Dict[str, Value]") -> "frozenset[str]":
         """Follow values through the body of a branch or a loop, and return what its outputs depend on.
 
         The first output of a loop's body tells whether it goes on, and the others are what its next turn begins with.
         """
-        begins = list(operands) if operator in _WITH_BODIES else []
+        begins = [each._replace(places=NOTHING.places) for each in operands] if operator in _WITH_BODIES else []
         is_loop, results = operator == "Loop", [NOTHING]
         for _ in range(_TURNS if is_loop else 1):
             inside = {**known, **dict(_tables(self.content, body))}

@@ -31,6 +31,8 @@ _PARTS = {
 """Words of names for parts of an item, such as its times or its lines."""
 _MEMBERS = {"node", "nodes", "edge", "edges", "point", "points", "vertex", "vertices", "atom", "atoms"}
 """Words of names for what a graph or a cloud consists of: it is an item, and has no batch if they come first."""
+_OF_GRAPHS = [({"edge", "edges"}, [2, None]), ({"adj", "adjacency", "laplacian"}, [None, None])]
+"""Words of names of inputs that only a graph has, and their shapes."""
 
 
 def shape_text(shape: Sequence[Dimension]) -> str:
@@ -51,15 +53,16 @@ def _has_word(name: Dimension, words: Set[str]) -> bool:
 def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> bool:
     """Return whether names show that a model takes one graph: names of first dimensions, or of an input of edges.
 
-    Such an input has the shape (2, ?), and inputs of nodes have no more dimensions. A user who gives it one size knows
-    of a batch.
+    Such an input has the shape (2, ?), or (?, ?) if it is a matrix, and inputs of nodes have no more dimensions. A user
+    who gives it one size knows of a batch.
     """
     shapes = {each["name"]: each["shape"] or [None] for each in model_inputs}
     if any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
         return True
     are_rows = all(len(shape) <= 2 for shape in shapes.values())
     return are_rows and any(
-        _has_word(name, {"edge", "edges"}) and shape == [2, None] and len(user_shapes.get(name) or shape) == 2
+        any(_has_word(name, words) and shape == form for words, form in _OF_GRAPHS)
+        and len(user_shapes.get(name) or shape) == 2
         for name, shape in shapes.items()
     )
 
@@ -77,20 +80,44 @@ def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -
             named |= {n for n, size in zip(shape, sizes) if size == BATCH and isinstance(n, str)}
     if named:
         return named
-    inner = {n for shape in shapes.values() if not isinstance(shape[0], int) for n in shape[1:]}
-    return {n for shape in shapes.values() for n in shape[:1] if isinstance(n, str) and not is_part(n)} - inner
+    batches, inner = set(), set()
+    for each in model_inputs:
+        for place, n in enumerate(each["shape"] or ()):
+            if isinstance(n, str) and not isinstance(each["shape"][0], int):
+                (batches if place == each.get("batch_at", 0) and not is_part(n) else inner).add(n)
+    return batches - inner
 
 
-def batch_axis(shape: Shape, names: Set[str], *, has_names: bool, others: Sequence[Shape]) -> Optional[int]:
+def is_batch(name: Dimension) -> bool:
+    """Return whether a dimension is named as a batch is."""
+    return isinstance(name, str) and any(pattern.fullmatch(name) for pattern in _BATCH_NAMES)
+
+
+def usual_place(model_input: Report) -> Optional[int]:
+    """Return which dimension is the batch if no name shows it and the graph does not: of one image, none."""
+    shape = model_input["shape"] or []
+    is_image = model_input["dtype"] == "uint8" or _has_word(model_input["name"], {"image", "img", "picture", "photo"})
+    if not is_image or len(shape) != 3:
+        return 0
+    sizes = shape[:2] if shape[2] in (1, 3, 4) else shape[1:] if shape[0] in (3, 4) else [0, None]
+    return None if isinstance(sizes[0], int) == isinstance(sizes[1], int) else 0
+
+
+def batch_axis(
+    shape: Shape, names: Set[str], *, has_names: bool, others: Sequence[Shape], usual: Optional[int] = 0
+) -> Optional[int]:
     """Return which dimension of an input is the batch; None where none is.
 
-    `names` is what the batch is called, and `others` are the shapes of the other inputs.
+    `names` is what the batch is called, `others` are the shapes of the other inputs, and `usual` is the place of the
+    batch if nothing else shows it.
     """
     if not shape:
         return None
     named = [place for place, n in enumerate(shape) if n in names and isinstance(n, str)]
     if named:
         return named[0]
+    if usual != 0:
+        return usual if usual is not None and usual < len(shape) else None
     first = shape[0]
     if isinstance(first, str) and (has_names or is_part(first) or any(first in each[1:] for each in others)):
         return None
@@ -112,7 +139,7 @@ def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Lis
         others = [other["shape"] for other in model_inputs if other is not each and other["shape"]]
         axis = None
         if each["shape"] is not None:
-            axis = batch_axis(each["shape"], names, has_names=bool(names), others=others)
+            axis = batch_axis(each["shape"], names, has_names=bool(names), others=others, usual=each.get("batch_at", 0))
         axes.append(axis)
     is_graph = not names and takes_graph(model_inputs, user_shapes)
     if is_graph or _are_whole(model_inputs, axes, user_shapes):

@@ -22,7 +22,7 @@ that is not known.
 | a few numbers of an item named as its size, scale or duration | random in [0, 1) | yes |
 | pixels: bytes in three dimensions or more | 0 to 255 at random | |
 | indices of a table, as the graph shows, also by way of a remainder | its rows at random | |
-| integers that an index is worked out from | 0 and 1 at random | yes |
+| numbers that an index is worked out from | 0 and 1, or [0, 1), at random | yes |
 | integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
 | floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
@@ -150,14 +150,14 @@ def correct(
     """Correct what is made up for an input by what the graph shows.
 
     An input that indexes a table gets indices of all its `rows`, as far as its type has them: two rows would stay in
-    the cache. One whose values `decides` how much is computed is doubtful, and so are whole numbers that an index
+    the cache. One whose values `decides` how much is computed is doubtful, and so are numbers that an index
     `is_worked_out` from. One that is for plain arithmetic alone is not, whatever its name is.
     Whoever gives a range has said what the input holds.
     """
     filled = described["made_up"]
     if filled is None or described["range"] is not None:
         return
-    may_be_index = "int" in described["dtype"] and "range" in filled and filled.get("of") != "pixels"
+    may_be_index = "range" in filled and filled.get("of") != "pixels"
     decides = decides or (is_worked_out and may_be_index)
     if rows and rows > 1 and described["dtype"] not in ("bool", "string"):
         described["made_up"] = {"range": [0, fitting(rows - 1, described["dtype"]) + 1], "of": "rows"}

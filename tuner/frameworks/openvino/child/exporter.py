@@ -107,7 +107,8 @@ def value_facts(model: Any) -> usage.Facts:
 
     What branches and loops hold is not looked at: their operands may be indices.
     """
-    walk = usage.Usage()
+    inputs = [port for port in model.inputs if port.get_element_type().is_real()]
+    walk = usage.Usage(port.get_any_name() for port in inputs)
     known: Dict[Any, usage.Value] = {}
     for operation in model.get_ordered_ops():
         kind, ports = operation.get_type_name(), [port.get_source_output() for port in operation.inputs()]
@@ -115,14 +116,15 @@ def value_facts(model: Any) -> usage.Facts:
         axis = 0
         if kind == "Gather" and ports[2].get_node().get_type_name() == "Constant":
             axis = int(ports[2].get_node().data)
+        if kind == "ROIAlign" and operation.get_attributes()["sampling_ratio"] > 0:
+            kind = "CropAndResize"  # so many points of a box, however large it is
         made = walk.see(OPERATORS.get(kind, kind), operands, axis=axis)
         if kind in WITH_BODIES:
             walk.pass_by(operands)
         for port in operation.outputs():
             value = made
             if kind == "Parameter":
-                named = frozenset([port.get_any_name()])
-                value = usage.Value(named, named)
+                value = usage.given_value(port.get_any_name())
             elif not made.depends and port.get_partial_shape().is_static:
                 dims = tuple(port.get_shape())
                 is_short = kind == "Constant" and port.get_element_type().get_type_name() in ("i32", "i64")

@@ -35,6 +35,11 @@ SCATTERS = {f"UnsortedSegment{each}" for each in ("Sum", "Max", "Min", "Prod")} 
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "ExpandDims", "Squeeze"}
 PARTS = {"StridedSlice": 0, "Slice": 0, "Unpack": 0, "Split": 1, "SplitV": 0, "Transpose": 0, "GatherV2": 0}
 """Operators that give some of the numbers, such as a column for each table, and where these come in."""
+ONE_BY_ONE = {
+    *("AddV2", "Sub", "Mul", "RealDiv", "FloorDiv", "Floor", "Ceil", "Round", "Maximum", "Minimum", "ClipByValue"),
+    *("Log", "Exp", "Sqrt", "Pow", "Sigmoid", "SelectV2", "ConcatV2", "Pack", "Bucketize"),
+}.union(SAME_NUMBERS, PARTS)
+"""Operators that work out each number of theirs from one of each input."""
 BOUNDING = {"FloorMod", "AsString", "StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"}
 """Operators that make any numbers possible indices, and spread them over the rows of a table."""
 READ = {"ReadVariableOp", "VariableV2"}
@@ -57,7 +62,7 @@ DECIDING: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Bincount", "DenseBincount", "SparseToDense", "Multinomial"), (1,)),
     **dict.fromkeys(("SimpleMLInferenceOp", "SimpleMLInferenceOpWithHandle"), (0, 1, 2)),  # trees
     **dict.fromkeys(("SegmentSumV2", "UnsortedSegmentSum", "UnsortedSegmentMax", "ScatterNd"), (2,)),
-    **dict.fromkeys(("ScaleAndTranslate", "SplitV"), (1,)),
+    **dict.fromkeys(("ScaleAndTranslate", "SplitV", "Reshape"), (1,)),
     "Slice": (1, 2),
     "StridedSlice": (1, 2, 3),
     "CropAndResize": (3,),
@@ -240,9 +245,12 @@ class Flat:
         """Return which inputs, by their sources, decide how much is computed, and which are for plain arithmetic alone.
 
         The third are those that the indices of tables depend on: of what depends on no input. Values pass through
-        every operator but those that read a shape alone.
+        every operator but those that read a shape alone; floating-point numbers are indices if they come one by one.
         """
         carried: list[set[int]] = [set() for _ in self.nodes]  # the inputs that a node's outputs depend on
+        near: list[set[int]] = [set() for _ in self.nodes]  # those that its numbers are worked out from one by one
+        kinds = {place: self.nodes[each[0]][2][each[1]][0] for place, each in enumerate(given) if each is not None}
+        fractional = {place for place, kind in kinds.items() if "float" in kind}
         decisive: set[int] = set()
         special: set[int] = set()
         indexing: set[int] = set()
@@ -259,10 +267,11 @@ class Flat:
                         decisive |= self.sizes(attributes, sources[place], carried, parts[place])
                 decisive |= set().union(*parts) if number in self.unknown else set()
                 if (operator in LOOKUPS or "LookupTableFind" in operator) and not parts[0]:
-                    indexing |= parts[1]
+                    indexing |= parts[1] - (fractional - near[sources[1][0]])
                 special |= set() if operator in PLAIN or operator in SHAPES_ALONE else set().union(*parts)
                 own = given_by.get(number, set())
                 carried[number] = own if operator in SHAPES_ALONE else own.union(*parts)
+                near[number] = own.union(*(near[node] for node, _ in sources if operator in ONE_BY_ONE))
         decisive = decisive.union(*(carried[node] for node, _ in self.conditions))
         return sorted(decisive), sorted(set(range(len(given))) - decisive - special), indexing
 
