@@ -1113,6 +1113,31 @@ def test_what_values_decide_in_a_graph_of_tensorflow(nodes: list[Any], decisive:
     assert not {*decisive} & {*found[1]}  # nor is it for plain arithmetic alone
 
 
+@pytest.mark.parametrize(
+    ("nodes", "rank", "without"),
+    [
+        ([("ExpandDims", 0), ("Conv2D", None)], 3, [0]),
+        ([("Cast", None), ("ExpandDims", -3), ("ExpandDims", 1), ("Conv2D", None)], 3, [0]),
+        ([("ExpandDims", 0), ("ResizeBilinear", None)], 4, [0]),
+        ([("StridedSlice", 5), ("Conv2D", None)], 3, [0]),
+        ([("StridedSlice", 2), ("Conv2D", None)], 4, []),
+        ([("ExpandDims", 1), ("Conv2D", None)], 4, []),
+        ([("Conv2D", None)], 4, []),
+        ([("ExpandDims", 0), ("Sub", None)], 3, []),  # from each to each
+        ([("Max", None), ("ExpandDims", 0), ("Conv2D", None)], 3, []),
+    ],
+)
+def test_an_item_to_which_a_graph_of_tensorflow_adds_the_batch(nodes: list[Any], rank: int, without: list[int]) -> None:
+    empty: Any = SimpleNamespace(as_graph_def=lambda: SimpleNamespace(library=SimpleNamespace(function=[])))
+    flat = Flat(empty)
+    flat.nodes = [["Placeholder", [], [["float32", [None, 80]]], {}, 1]]
+    for number, (name, axis) in enumerate(nodes):
+        attributes = {} if axis is None else {"axis": axis}
+        attributes = {"new_axis_mask": axis, "shrink_axis_mask": 0} if name == "StridedSlice" else attributes
+        flat.nodes.append([name, [(number, 0)], [["float32", [None] * rank]], attributes, 1])
+    assert flat.without_batch([(0, 0)]) == without
+
+
 TABLES = [
     # name, nodes before the lookup, the table's shape, how it is looked up
     ("a constant of the graph", "Constant", (90, 4), {}),

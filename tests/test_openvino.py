@@ -221,6 +221,27 @@ def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
     assert exporter.value_facts(model) == (set(), rows, {"doubled", "nested"}, {})
 
 
+def test_the_size_of_boxes_and_fractions_that_become_indices_are_found() -> None:
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    shapes = {"x": [1, 3, 8, 8], "adaptive": [5, 4], "fixed": [5, 4], "scaled": [-1, 3], "y": [-1, 4]}
+    given = {name: ops.parameter(shape, np.float32, name=name) for name, shape in shapes.items()}
+    for name, each in given.items():
+        each.output(0).set_names({name})
+    places = ops.constant(np.zeros(5, np.int32))
+    outputs = [
+        ops.roi_align(given["x"], given[name], places, 2, 2, n, 1.0, "avg", "asymmetric")
+        for name, n in (("adaptive", 0), ("fixed", 2))
+    ]
+    index = ops.convert(ops.multiply(given["scaled"], ops.constant(np.float32(90))), "i32")
+    table = ops.constant(np.zeros((90, 4), np.float32))
+    outputs.append(ops.gather(table, index, ops.constant(np.int64(0))))
+    found = ops.convert(ops.matmul(given["y"], ops.constant(np.zeros((4, 4), np.float32)), False, False), "i32")
+    outputs.append(ops.gather(table, found, ops.constant(np.int64(0))))
+    facts = exporter.value_facts(openvino.Model(outputs, list(given.values()), "boxes"))
+    assert (facts.decisive, facts.worked_out) == ({"adaptive"}, {"scaled"})
+
+
 def test_an_input_of_a_type_that_numpy_has_not_is_refused(tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     given = openvino.opset13.parameter([-1, 4], openvino.Type.u4, name="x")

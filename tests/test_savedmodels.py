@@ -148,7 +148,8 @@ class Decides(tf.Module):
         said = tf.nn.ctc_greedy_decoder(tf.transpose(spoken, [1, 0, 2]), tf.fill([tf.shape(spoken)[0]], 9))[0][0]
         chunks = tf.reshape(plain, [-1, chunk_size])
         heads = tf.reshape(checked, [tf.shape(checked)[0], 2, 2])
-        crops = tf.image.crop_and_resize(tf.zeros([1, 8, 8, 3]), boxes, tf.zeros([tf.shape(boxes)[0]], tf.int32), [2, 2])
+        places = tf.zeros([tf.shape(boxes)[0]], tf.int32)
+        crops = tf.image.crop_and_resize(tf.zeros([1, 8, 8, 3]), boxes, places, [2, 2])
         hidden = tf.nondifferentiable_batch_function(1, 4, 10)(lambda x: x * 2.0)(opaque)
         return {"a": rows, "b": kept, "c": deep, "d": steps, "e": fixed, "f": turns, "g": picked,
                 "h": tf.nn.embedding_lookup(self.table, n_rooms),
@@ -188,6 +189,17 @@ columns = Columns()
 tf.saved_model.save(columns, "columns", signatures=columns.serve)
 told["columns"] = {each["name"]: [each["values"], each["doubtful"]]
                    for each in json.load(open(export("columns", "columns")[0] + "/inputs.json"))}
+
+class Utterance(tf.Module):
+    """It puts a batch before the times of one utterance."""
+    @tf.function(input_signature=[tf.TensorSpec([None, 80], tf.float32, "features")])
+    def serve(self, features):
+        return {"y": tf.nn.conv1d(features[None], tf.ones([5, 80, 4]), 1, "SAME")[0]}
+utterance = Utterance()
+tf.saved_model.save(utterance, "utterance", signatures=utterance.serve)
+for number, sizes in enumerate(({}, {"features": [128, 80]}, {"features": ["batch", 80]})):
+    attempt("utterance %d" % number, lambda: json.load(open(
+        export("utterance%d" % number, "utterance", shapes=sizes)[0] + "/inputs.json"))[0]["batch_axis"])
 
 with tf.Graph().as_default(), v1.Session() as session:  # names as policies of TF-Agents have them
     given = {name: v1.placeholder(tf.float32, [None, 2]) for name in ("0/reward", "0/step-type", "x:0")}
@@ -306,6 +318,16 @@ def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, An
     assert (
         told["rows"] == "rows from 0 to 699"
     )  # an index, and no number of something; nor does step_count do more than arithmetic
+
+
+def test_one_item_to_which_the_graph_adds_a_batch_has_none(told: dict[str, Any]) -> None:
+    message, advice = told["utterance 0"]
+    assert message == "the first dimension of input 'features' is no batch: the graph puts one before it"
+    assert advice == (
+        "give the whole shape of every input, e.g. --input-shape features=128,80; if it is the batch, write that: "
+        "features=batch,80"
+    )
+    assert (told["utterance 1"], told["utterance 2"]) == (None, 0)
 
 
 def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:

@@ -80,7 +80,8 @@ def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -
             named |= {n for n, size in zip(shape, sizes) if size == BATCH and isinstance(n, str)}
     if named:
         return named
-    batches, inner = set(), set()
+    batches: Set[str] = set()
+    inner: Set[str] = set()
     for each in model_inputs:
         for place, n in enumerate(each["shape"] or ()):
             if isinstance(n, str) and not isinstance(each["shape"][0], int):

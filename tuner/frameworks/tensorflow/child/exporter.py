@@ -7,7 +7,7 @@ import os
 import traceback
 from typing import Any, Callable
 
-from ....child import values
+from ....child import shapes, values
 from ....child.inputs import Report, WorkloadError, write_described
 from . import graph, importing, libraries, source
 
@@ -58,10 +58,11 @@ def write(spec: Report) -> Report:
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     described_graph = graph_of(function, call, described)
-    unread = {"decisive": range(len(described)), "plain": (), "rows": {}, "worked_out": ()}
+    unread = {"decisive": range(len(described)), "plain": (), "rows": {}, "worked_out": (), "without_batch": ()}
     seen = (described_graph or {}).pop("values", unread)
     for number, each in enumerate(described):
         if "made_up" in each:
+            check_batch(each, spec, is_without=number in seen["without_batch"])
             values.correct(
                 each,
                 decides=number in seen["decisive"],
@@ -71,6 +72,19 @@ def write(spec: Report) -> Report:
             )
     write_described(spec["folder"], described, described_graph)
     return choice
+
+
+def check_batch(described: Report, spec: Report, *, is_without: bool) -> None:
+    """Raise WorkloadError for an input whose batch is none as the graph shows, unless the user says that it is one."""
+    name, shape = described["known_as"], described["shape"]
+    is_said = shapes.BATCH in spec["shapes"].get(name, ())
+    if is_without and shape[:1] == [None] and described["batch_axis"] == 0 and not is_said:
+        sizes = ",".join(str(n or shapes.EXAMPLE) for n in shape)
+        raise WorkloadError(
+            "the first dimension of input '%s' is no batch: the graph puts one before it" % name,
+            "give the whole shape of every input, e.g. --input-shape %s=%s; if it is the batch, write that: %s=batch%s"
+            % (name, sizes, name, "".join(sizes.partition(",")[1:])),
+        )
 
 
 def save(spec: Report, described: list[Report], call: Callable[..., Any], owner: Any) -> Any:

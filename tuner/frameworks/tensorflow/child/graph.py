@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Tuple
 
+from ....child import usage
+
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 BRANCHES = {"If", "StatelessIf"}
@@ -42,6 +44,15 @@ ONE_BY_ONE = {
 """Operators that work out each number of theirs from one of each input."""
 BOUNDING = {"FloorMod", "AsString", "StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"}
 """Operators that make any numbers possible indices, and spread them over the rows of a table."""
+IN_ONNX = {
+    **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative", "ResizeBilinear", "ResizeNearestNeighbor"), "Conv"),
+    **{name: name for name in ("Add", "Sub", "Mul", "Cast", "Identity", "Relu", "MaxPool")},
+    **dict.fromkeys(("GatherV2", "ResourceGather"), "Gather"),
+    "ExpandDims": "Unsqueeze",
+    "AddV2": "Add",
+    "RealDiv": "Div",
+}
+"""Operators that tell whether the first dimension is the batch, in the words of `usage`."""
 READ = {"ReadVariableOp", "VariableV2"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 SHAPES_ALONE = {"Shape", "ShapeN", "Size", "Rank"}
@@ -69,7 +80,9 @@ DECIDING: dict[str, tuple[int, ...]] = {
 }
 """Operators whose output has a size that values decide, and the places of these among their inputs."""
 NAMED = PLAIN.union(SCATTERS, LOOKUPS, DECIDING, BACK, ("Merge", "Enter", "Exit"))
-ATTRIBUTES = ("shrink_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation", "batch_dims")
+ATTRIBUTES = (
+    *("shrink_axis_mask", "new_axis_mask", "transpose_a", "transpose_b", "adj_x", "adj_y", "equation", "batch_dims"),
+)
 
 Source = Tuple[int, int]  # node, output
 _TURNS = 3  # of a loop: after these, what one value hands to the next has come round
@@ -82,6 +95,7 @@ def describe(function: Any) -> dict[str, Any]:
     Of `values`, `decisive` are the numbers of the inputs whose values decide how much is computed, or go into an
     operator that is not known, `plain` those that are used by plain arithmetic alone, and `rows` are the rows of the
     tables that inputs index, by the input's number. Of `worked_out` inputs an index is computed, or they index what is.
+    The first dimension of those `without_batch` is none.
     The function's own graph is added to, and of no use afterwards.
     """
     graph = function.graph
@@ -105,6 +119,7 @@ def describe(function: Any) -> dict[str, Any]:
     uneven = {place for place, n_rows in fewest.items() if n_rows < most[place]}  # few rows of a large table are cached
     values = {"decisive": sorted({*decisive, *uneven}), "plain": plain, "rows": fewest}
     values["worked_out"] = sorted((indexing | unknown) - {*fewest})
+    values["without_batch"] = flat.without_batch(sources)
     return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "values": values}
 
 
@@ -310,6 +325,20 @@ class Flat:
                 unknown.add(given.index(index))
         return fewest, most, unknown
 
+    def without_batch(self, given: list[Source | None]) -> list[int]:
+        """Return the inputs whose first dimension is no batch: another one is put before it, and taken for it."""
+        walk, known = usage.Usage(), [usage.NOTHING for _ in self.nodes]
+        for number, (operator, sources, outputs, attributes, _) in enumerate(self.nodes):
+            operands = [known[node] for node, _ in sources]
+            rank = len(outputs[0][1] or ()) if outputs else 0
+            axes = [attributes["axis"] % rank] if rank and "axis" in attributes else []
+            if attributes.get("new_axis_mask") and not attributes["shrink_axis_mask"]:  # x[None]
+                operator, axes = "ExpandDims", [n for n in range(rank) if attributes["new_axis_mask"] >> n & 1]
+            known[number] = walk.see(IN_ONNX.get(operator, operator + "_"), operands, perm=axes)
+            if (number, 0) in given:
+                known[number] = usage.given_value(str(given.index((number, 0))))
+        return sorted(int(place) for place, batch in walk.batch_at.items() if batch is None)
+
     def origin(self, source: Source, through: set[str]) -> Source:
         """Return where a value comes from, through operators that keep its numbers.
 
@@ -389,9 +418,9 @@ def attributes(op: Any) -> dict[str, Any]:
         if name in op.node_def.attr:
             value = op.get_attr(name)
             values[name] = value.decode() if isinstance(value, bytes) else value
-    if op.type == "GatherV2":
+    if op.type in ("GatherV2", "ExpandDims"):
         from tensorflow.python.framework.tensor_util import constant_value
 
-        axis = constant_value(op.inputs[2])
+        axis = constant_value(op.inputs[-1])
         values["axis"] = 0 if axis is None else int(axis)
     return values
