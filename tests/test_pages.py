@@ -7,6 +7,7 @@ What needs something that a test does not have is listed with its reason in `NEE
 from __future__ import annotations
 
 import functools
+import lzma
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from docs.outputs import PAGES
-from tuner.paths import COMMAND
+from tuner.paths import COMMAND, shipped_profiles
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -31,6 +32,8 @@ NEEDS = {
     r"tls://|ssh:|^srun |^taskset ": "other machines; tests/test_cluster.py runs clusters",
     r"serve_rest": "TensorFlow Serving; tests/test_serve_rest.py runs another server",
     r"frameworks.*--stored": "a comparison of half an hour before it",
+    r"run last.*\{batch_size\}": "an answer with a batch size; tests/test_run.py has one",
+    r"emit.*--same-latency": "an answer at the same latency; tests/test_same_latency.py has one",
     r"--framework numpy": "the package that its page writes; tests/test_plugins.py runs it",
     r"gunicorn": "gunicorn",
     r"--device gpu": "an NVIDIA GPU",
@@ -40,7 +43,7 @@ NEEDS = {
 """What a command needs that is not there, by what it has in its text."""
 MEASURING = re.compile(
     r"tftune (search|compare|check|noise|load(?!.*--stored)|suite(?!.*--dry-run)|frameworks|overhead|profile"
-    r"|recommend.*--verify|inspect.*--audit)\b"
+    r"|recommend.*--verify|inspect.*--audit|predict(?!.*--machine))\b"
 )
 READ = re.compile(r"ratios are relative to|^#  |^round 1|^profiling with|^1/\d", re.MULTILINE)
 """What a command prints after it has read its input and before it measures."""
@@ -129,6 +132,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         code, output = run(line, folder)
         assert code in (0, 1), output
+    (folder / "prediction").mkdir()
+    (folder / "prediction" / "capture.json").write_bytes(
+        lzma.decompress((shipped_profiles() / "resnet50.json.xz").read_bytes())
+    )
+    (folder.parent / "reference.db").write_bytes(
+        lzma.decompress((CLUSTER.parents[1] / "results" / "reference.db.xz").read_bytes())
+    )
     (folder.parent / "other").mkdir()
     shutil.copy(folder / "results" / "tftune.db", folder.parent / "other" / "tftune.db")
     return folder
@@ -140,6 +150,8 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
     if interrupt:
         environment["TFTUNE_STORAGE"] = str(folder.parent / "interrupted.db")
         shutil.copy(folder / "results" / "tftune.db", environment["TFTUNE_STORAGE"])
+    elif "tftune rules" in line:  # which needs studies of six workloads
+        environment["TFTUNE_STORAGE"] = str(folder.parent / "reference.db")
     output = folder.parent / "output.txt"
     with output.open("w") as file:
         shell = subprocess.Popen(
@@ -194,10 +206,8 @@ def test_few_commands_cannot_be_run() -> None:
 def test_a_command_runs_as_it_stands(line: str, folder: Path) -> None:
     as_typed = line.replace("/srv/www", str(folder / "www")).replace("/path/to/python", sys.executable)
     if "STUDY" in line:
-        listed = subprocess.run(
-            ["tools/tftune", "list", "--json"], cwd=folder, capture_output=True, text=True, check=True
-        )
-        as_typed = as_typed.replace("STUDY", re.findall(r'"name": "(lenet5\S+?)"', listed.stdout)[0])
+        _, listed = run("tftune list --json", folder)
+        as_typed = as_typed.replace("STUDY", re.findall(r"lenet5-inference-\w+", listed)[0])
     if ".openmp" in line and not (folder / ".openmp").exists():
         (folder / ".openmp").symlink_to(Path(os.environ["TFTUNE_OPENMP_PYTHON"]).parents[1])
     code, output = run(as_typed, folder, interrupt=MEASURING.search(line) is not None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.parsed import parse_request
 from tuner.job.request import SearchRequest
+from tuner.workload.constants import syntax_tree
 from tuner.workload.spec import WorkloadSpec, op_libraries
 from tuner.workload.workload import Kind, Workload, catalogue, find, load, names
 
@@ -526,3 +531,20 @@ def test_what_is_left_out_of_a_file_is_noted(tmp_path: Path) -> None:
         "mine.py, line 2: ITEM is computed, and is left out",
         "mine.py has batch_size, but tftune reads BATCH_SIZE: without it the batch size is 1",
     ]
+
+
+def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that parse at once end with "AST constructor recursion depth mismatch" now and then."""
+    parse, parsing, most = ast.parse, set[int](), [0]
+
+    def slow(*words: Any, **options: Any) -> ast.AST:
+        parsing.add(threading.get_ident())
+        time.sleep(0.01)
+        most[0] = max(most[0], len(parsing))
+        parsing.remove(threading.get_ident())
+        return parse(*words, **options)
+
+    monkeypatch.setattr(ast, "parse", slow)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(syntax_tree, ["x = 1"] * 8))
+    assert most == [1]

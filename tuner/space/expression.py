@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from tuner.errors import BadInputError, unknown_name
 from tuner.space.values import Value
+from tuner.workload.constants import syntax_tree
 
 _MAX_LENGTH = 300
 
@@ -45,7 +46,7 @@ class Expression:
                 f"the expression is too long: {len(text)} characters", f"expected at most {_MAX_LENGTH}"
             )
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
+            self._tree: ast.expr = syntax_tree(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:  # the second of characters that no encoding has
             reason = error.msg if isinstance(error, SyntaxError) else "it is no text"
             raise BadInputError(f"cannot read {text!a}: {reason}", "expected e.g. inter_op <= physical_cores") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from tuner.workload.effects import Effects, bound_names, effects_of, functions_of
 
+_PARSING = threading.Lock()
 _MOST = 100_000  # of a number's bits, a text's characters or a list's elements
 _NUMBERS = (int, float)
 _CALLS: Mapping[str, Callable[..., Any]] = MappingProxyType(
@@ -48,6 +50,17 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = MappingProxyType(
         ast.IsNot: operator.is_not,
     }
 )  # fmt: skip
+
+
+def syntax_tree(source: str | bytes, *, name: str = "<unknown>", mode: str = "exec") -> Any:
+    """Return the syntax tree of a file, or of an expression with `mode="eval"`; raises as `ast.parse` does.
+
+    One thread parses at a time. CPython 3.11 counts the depth of all threads' trees together, so parsing in several
+    threads may raise SystemError.
+    """
+    with _PARSING:
+        return ast.parse(source, filename=name, mode=mode)
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +232,7 @@ class _Reader:
             if resolved in self.being_read or not path.is_file():
                 continue
             try:
-                tree = ast.parse(path.read_bytes())
+                tree = syntax_tree(path.read_bytes())
             except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
                 return None
             reader = _Reader(self.folder, self.being_read | {resolved}, self.modules)

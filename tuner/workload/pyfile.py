@@ -35,7 +35,7 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
 from tuner.workload import dependencies
-from tuner.workload.constants import Computed, constants
+from tuner.workload.constants import Computed, constants, syntax_tree
 from tuner.workload.effects import bound_names
 
 INFERENCE, TRAINING = "inference", "training"
@@ -178,12 +178,13 @@ def _notes(path: Path, names: Mapping[str, Any], inputs: ast.FunctionDef | None)
 
 def _parse(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes(), filename=str(path))
+        tree: ast.Module = syntax_tree(path.read_bytes(), name=str(path))
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise BadInputError(f"{path}{line}: {error.msg}", "a workload file must be valid Python") from error
     except (OSError, ValueError, MemoryError, RecursionError) as error:
         raise BadInputError(f"{path} cannot be read: {error}", "a workload file must be Python source") from error
+    return tree
 
 
 def _params(path: Path, value: object) -> dict[str, Any]:
@@ -236,7 +237,7 @@ def fingerprint(path: Path, values: Iterable[object] = ()) -> str:
             continue
         texts[file] = file.read_bytes()
         try:
-            tree = ast.parse(texts[file])
+            tree = syntax_tree(texts[file])
         except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
             continue
         trees.append((file, tree))
