@@ -32,7 +32,6 @@ NEEDS = {
     r"tls://|ssh:|^srun |^taskset ": "other machines; tests/test_cluster.py runs clusters",
     r"serve_rest": "TensorFlow Serving; tests/test_serve_rest.py runs another server",
     r"frameworks.*--stored": "a comparison of half an hour before it",
-    r"run last.*\{batch_size\}": "an answer with a batch size; tests/test_run.py has one",
     r"emit.*--same-latency": "an answer at the same latency; tests/test_same_latency.py has one",
     r"--framework numpy": "the package that its page writes; tests/test_plugins.py runs it",
     r"gunicorn": "gunicorn",
@@ -47,8 +46,10 @@ MEASURING = re.compile(
 )
 READ = re.compile(r"ratios are relative to|^#  |^round 1|^profiling with|^1/\d", re.MULTILINE)
 """What a command prints after it has read its input and before it measures."""
+READ_SHIPPED = re.compile(r"^searching \d+ settings", re.MULTILINE)
+"""The same of a search of a shipped workload, which has no file to be read."""
 LONGEST_S = 300
-ENOUGH_S = 15
+ENOUGH_S = 10
 """How long a command that measures may run if it prints no such line."""
 SERVE = "import os, sys\nprint(os.getpid(), sys.argv[1:])\n"
 MODELS = """
@@ -168,7 +169,8 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
         began, interrupted = time.monotonic(), False
         while shell.poll() is None:
             elapsed_s = time.monotonic() - began
-            read = READ.search(output.read_text()) is not None
+            is_shipped = re.search(r"search [a-z]+[0-9]+ ", line + " ") is not None
+            read = (READ_SHIPPED if is_shipped else READ).search(output.read_text()) is not None
             patience_s = LONGEST_S if "tftune search" in line else ENOUGH_S
             if interrupt and not interrupted and (read or elapsed_s > patience_s):
                 os.killpg(shell.pid, signal.SIGINT)

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import scripted
 from tests.command_line import CompletedCommand, tftune
 from tests.conftest import Call, Finished
 from tests.processes import gone, wait_until
@@ -25,6 +26,7 @@ from tuner.errors import BadInputError
 from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.cpulist import format_list
 from tuner.machine.host import Machine
+from tuner.measure.budget import Budget
 from tuner.space.deployment import Deployment
 from tuner.space.space import Space
 
@@ -355,10 +357,18 @@ def test_without_a_study_before_the_program_the_newest_is_meant(
     assert run(*storage, "--", "sh", "-c", "exit 7").returncode == 7
     named = run("made", *storage, "--", sys.executable, "-c", TELL, "last")
     assert json.loads(named.stdout)["words"] == ["last"]
+    batch = run(*storage, "--", sys.executable, "-c", TELL, "{batch_size}")
+    assert json.loads(batch.stdout)["words"] == ["16"]
     nowhere = run("--storage", str(tmp_path / "none.db"), "--", "true")
     assert (nowhere.returncode, "no study 'last'" in nowhere.stderr) == (2, True)
     alone = run("last", *storage)
     assert (alone.returncode, "Missing argument 'COMMAND...'" in alone.stderr) == (2, True)
+
+
+def test_an_answer_that_keeps_the_batch_size_has_the_default_s(space: Space, tmp_path: Path) -> None:
+    scripted.run(space, scripted.noisy(rate=lambda _: 100.0), folder=tmp_path, budget=Budget(trials=8))
+    ended = run("--storage", str(tmp_path / "t.db"), "--", sys.executable, "-c", TELL, "{batch_size}")
+    assert json.loads(ended.stdout)["words"] == [str(space.reference.batch_size)], ended.stderr
 
 
 def test_what_a_study_recommends_is_remembered_until_its_storage_changes(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ def run(
         deployment = _read(Path(study))
     else:
         deployment, better = _of_study(study, storage, groups=instances, same_latency=same_latency)
+        if any(program.BATCH in word for word in command):
+            deployment = _with_batch(deployment, study, storage)
     own, moved = program.placed(deployment)
     group = program.copies(own, command)
     if re.match(r"\w+=", command[0]):
@@ -179,6 +181,22 @@ def _of_study(study: str, storage: str, *, groups: bool, same_latency: bool) -> 
     if place is not None:
         place.remember(deployment, better)
     return deployment, better
+
+
+def _with_batch(deployment: Deployment, study: str, storage: str) -> Deployment:
+    """Return a deployment with its batch size, or the default's batch size if the answer does not change it.
+
+    A command that has no place for a batch size keeps its own, which nothing here knows.
+    """
+    if "batch_size" in deployment.arguments or deployment.members:
+        return deployment
+    from tuner.api.study import load_study
+
+    result = load_study(study, storage).result
+    batch_size = result.baselines[result.default].setting.get("batch_size", result.workload.batch_size)
+    if result.workload.kind == "command" and not isinstance(result.batch_sizes, tuple):
+        return deployment
+    return replace(deployment, arguments={**deployment.arguments, "batch_size": batch_size})
 
 
 def _read(path: Path) -> Deployment:

@@ -34,7 +34,7 @@ from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
 from tuner.space.deployment import Deployment
 
-_NUMBER, _NAME, _BATCH = "{instance}", "{model}", "{batch_size}"
+_NUMBER, _NAME, BATCH = "{instance}", "{model}", "{batch_size}"
 _SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
 _AFTER_DIGITS = re.compile(rf"(?:(?<![\w.])|(?<=-\w))(\d+){re.escape(_NUMBER)}(?![\w.])")  # and no part of a name
 _DIGITS = 10  # the numbers of so many copies have one digit each
@@ -77,7 +77,7 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     the names of an ensemble's models in the place of `{model}`. What the program's own code has to be given, such as
     `{batch_size}`, is put in its place too. A variable that the user's environment sets to another value than the
     measurement had stays. Raises BadInputError if they are to use CPUs that this process may not, for a number of two
-    digits after other digits, and for a batch size that the deployment leaves as it is.
+    digits after other digits, and for a batch size that is not known.
     """
     _check_numbers(words, deployment.processes)
     allowed = os.sched_getaffinity(0)
@@ -88,9 +88,9 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         part = deployment.of(number)
         own = {_NUMBER: str(number)} | ({_NAME: part.name} if part.name else {})
         own |= {place(name): str(value) for name, value in part.arguments.items()}
-        if _BATCH not in own and any(_BATCH in word for word in words):
+        if BATCH not in own and any(BATCH in word for word in words):
             raise BadInputError(
-                f"{_BATCH} has no value, as the answer changes no batch size", "write the number instead"
+                f"{BATCH} has no value, as the answer changes no batch size", "write the number instead"
             )
         if cpus is not None and cpus - allowed:
             raise BadInputError(
