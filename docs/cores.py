@@ -32,7 +32,8 @@ def gains(group: str, setting: str) -> Gains:
         situation, best_over = study["situation"], study["best_over"]
         kind = situation["pool"], situation["onednn"], situation["quota"], situation["mode"]
         cores = int(situation["shape"].split()[0])
-        if kind == ("eigen", True, False, "inference") and cores > 1 and setting in best_over:
+        has_column = cores in CORES and "socket" not in situation["shape"]
+        if kind == ("eigen", True, False, "inference") and has_column and setting in best_over:
             logs[situation["workload"], cores].append(math.log(best_over["tf-default"] / best_over[setting]))
     return {key: math.exp(statistics.fmean(values)) for key, values in logs.items()}
 

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import kubernetes_validate
@@ -20,7 +21,7 @@ import yaml
 from typer.main import get_command
 
 from docs import commands as commands_page
-from docs import gains, outputs
+from docs import cores, drift, gains, limit, outputs, passes, roofline
 from tests.conftest import Call
 from tuner.cli import app
 from tuner.errors import BadInputError
@@ -100,6 +101,14 @@ def test_the_chart_is_of_the_results() -> None:
     for chart in (gains.picture(), (ROOT / "docs" / "gains.svg").read_text()):
         assert all(f">{gain.ratio:.2f}× ({gain.n_models} models)</text>" in chart for gain in gained)
     assert all(f"{gain.ratio:.2f}×" in alt for gain in gained)
+
+
+@pytest.mark.parametrize("script", [cores, drift, gains, limit, passes, roofline], ids=lambda script: script.__name__)
+def test_the_pictures_are_of_the_scripts(script: ModuleType) -> None:
+    stored = ROOT / "docs" / f"{script.__name__.removeprefix('docs.')}.svg"
+    texts = [re.findall(r">([^<>]+)</text>", chart) for chart in (script.picture(), stored.read_text())]
+    assert len(texts[0]) > 3
+    assert texts[0] == texts[1]
 
 
 def test_the_page_of_commands_is_of_the_commands() -> None:

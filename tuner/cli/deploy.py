@@ -194,7 +194,8 @@ def _with_batch(deployment: Deployment, study: str, storage: str) -> Deployment:
 
     result = load_study(study, storage).result
     batch_size = result.baselines[result.default].setting.get("batch_size", result.workload.batch_size)
-    if result.workload.kind == "command" and not isinstance(result.batch_sizes, tuple):
+    is_given = "{batch_size}" in (result.command or "") or result.batch_sizes or "batch_size" in (result.pins or ())
+    if result.workload.kind == "command" and not is_given:
         return deployment
     return replace(deployment, arguments={**deployment.arguments, "batch_size": batch_size})
 

@@ -226,7 +226,7 @@ def load(
     words={},
     rate=other(
         "--rate R",
-        "Requests a second to carry: 200, or 12000/min.",
+        "Requests per second to carry: 200, or 12000/min.",
         parser=lambda text: PER_SECOND.parse(text, "--rate"),
     ),
     max_p99_ms=other("--max-p99 TIME", "Limit on the 99th percentile of the responses: 50ms, or 50."),

@@ -466,6 +466,7 @@ def find_machine(text: str) -> _Asked:
         raise BadInputError(f"{text} is no JSON: {error}", expected) from error
     if (impossible := contradiction(asked.machine)) is not None:
         raise BadInputError(f"{text} describes a machine that cannot be: {impossible}", expected)
+    asked = msgspec.structs.replace(asked, socket_bytes_s=None)  # which the file of a machine does not know
     is_build = isinstance(asked.runtime, dict) and isinstance(asked.environment, dict)
     is_build = is_build and asked.runtime.get("framework", registry.DEFAULT) == registry.DEFAULT
     return asked if is_build else msgspec.structs.replace(asked, runtime=None, environment=None)

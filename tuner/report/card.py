@@ -112,7 +112,7 @@ def _side_text(side: SideResult, setting: Mapping[str, Value], *, shows_steps: b
     """
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
     parts = [times] if times and shows_steps else []
-    parts += [] if side.energy_j is None else [f"{energy_text(side.energy_j)} an item"]
+    parts += [] if side.energy_j is None else [f"{energy_text(side.energy_j)} per item"]
     return "; ".join([f"{setting_text(setting)}{asked_text(side)}", *parts])
 
 

@@ -217,8 +217,11 @@ def empty_grid(
     return figure, axes
 
 
-DARK_STYLE = "<style>@media(prefers-color-scheme:dark){.tftune-chart{filter:invert(1) hue-rotate(180deg)}}</style>"
-"""Inverts the lightness of a picture on a dark screen and keeps its hues."""
+DARK_STYLE = (
+    "<style>@media(prefers-color-scheme:dark){svg:root{color-scheme:dark}"
+    ".tftune-chart{filter:invert(1) hue-rotate(180deg)}}</style>"
+)
+"""Inverts the lightness of a picture on a dark screen and keeps its hues; a picture alone gets a dark page."""
 
 
 def svg_of(figure: Figure, *, transparent: bool = True) -> str:

@@ -55,7 +55,7 @@ class WorkloadFacts(Struct, frozen=True, kw_only=True):
     item: str
     batch_size: int
     rate: float | UnsetType = UNSET
-    """Requests a second that come at random times, where they do."""
+    """Requests per second that come at random times, where they do."""
     members: tuple[str, ...] | UnsetType = UNSET
     """The names of an ensemble's models."""
     inputs: tuple[InputFacts, ...] | UnsetType = UNSET

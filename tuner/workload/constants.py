@@ -62,7 +62,6 @@ def syntax_tree(source: str | bytes, *, name: str = "<unknown>", mode: str = "ex
         return ast.parse(source, filename=name, mode=mode)
 
 
-
 @dataclass(frozen=True, slots=True)
 class Computed:
     """A value that only running the file would tell: the line that binds it, and what stands there."""
