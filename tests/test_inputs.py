@@ -227,6 +227,31 @@ def test_one_image_has_no_batch(name: str, dtype: str, shape: list[Any], sizes: 
         assert described(image, sizes=(option,))[0]["shape"] == [None, 128, 3]
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"),
+    [
+        ("x", "uint8", [4, 28, 28]),
+        ("x", "uint8", [8, 64, 4]),
+        ("image", "float32", [1, 224, 3]),
+        ("image_boxes", "float32", [None, None, 4]),
+        ("x", "uint8", [None, None, 4]),
+        ("x", "uint8", [None, 224, 3]),
+    ],
+)
+def test_what_may_be_a_batch_is_no_image(name: str, dtype: str, shape: list[Any]) -> None:
+    sizes = (f"{name}=16,{shape[2]}",) if shape[:2] == [None, None] else ()
+    [found] = described(model_input(name, dtype, shape), sizes=sizes)
+    assert found["batch_axis"] == 0
+
+
+def test_a_scan_goes_over_the_dimension_that_comes_first_at_it() -> None:
+    walk, x = usage.Usage(), usage.given_value("x")
+    walk.take_batch([walk.see("Transpose", [x], perm=[1, 0, 2])], None)
+    assert walk.facts.batch_at == {}
+    walk.take_batch([x], None)
+    assert walk.facts.batch_at == {"x": None}
+
+
 def test_edges_that_all_items_share_leave_the_batch_open() -> None:
     series, edges = model_input("x", shape=[None, 12, 207, 2]), model_input("edge_index", "int64", [2, None])
     assert described(series, edges, sizes=("edge_index=500",))[0]["shape"] == [None, 12, 207, 2]

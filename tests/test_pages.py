@@ -155,7 +155,7 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
     output = folder.parent / "output.txt"
     with output.open("w") as file:
         shell = subprocess.Popen(
-            ["bash", "-c", f"trap : INT; {line}"],
+            ["bash", "-c", f"exec {line}" if interrupt else line],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -172,7 +172,7 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
             read = (READ_SHIPPED if is_shipped else READ).search(output.read_text(errors="replace")) is not None
             patience_s = LONGEST_S if "tftune search" in line else ENOUGH_S
             if interrupt and not interrupted and (read or elapsed_s > patience_s):
-                os.killpg(shell.pid, signal.SIGINT)
+                os.kill(shell.pid, signal.SIGINT)
                 interrupted = True
             if elapsed_s > 2 * LONGEST_S:
                 os.killpg(shell.pid, signal.SIGKILL)

@@ -163,8 +163,10 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     ]
     more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
     advice = "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH"
-    if is_misfit or (beyond and n_rows == batch_size):  # as many rows as items
+    if beyond and n_rows == batch_size:  # as many rows as items
         advice = _WHOLE
+    elif is_misfit:
+        advice += "; " + _WHOLE
     return "tftune made up what its inputs hold: %s%s" % (", ".join(named), more), advice
 
 

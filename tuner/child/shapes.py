@@ -31,6 +31,7 @@ _PARTS = {
 """Words of names for parts of an item, such as its times or its lines."""
 _MEMBERS = {"node", "nodes", "edge", "edges", "point", "points", "vertex", "vertices", "atom", "atoms"}
 """Words of names for what a graph or a cloud consists of: it is an item, and has no batch if they come first."""
+_SIDE = 32  # pixels that a side of an image has: fewer may be a batch
 _OF_GRAPHS = [({"edge", "edges"}, [2, None]), ({"adj", "adjacency", "laplacian"}, [None, None])]
 """Words of names of inputs that only a graph has, and their shapes."""
 
@@ -59,7 +60,7 @@ def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -
     shapes = {each["name"]: each["shape"] or [None] for each in model_inputs}
     if any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
         return True
-    are_rows = all(len(shape) <= 2 for shape in shapes.values())
+    are_rows = len(shapes) > 1 and all(len(shape) <= 2 for shape in shapes.values())
     return are_rows and any(
         any(_has_word(name, words) and shape == form for words, form in _OF_GRAPHS)
         and len(user_shapes.get(name) or shape) == 2
@@ -95,13 +96,17 @@ def is_batch(name: Dimension) -> bool:
 
 
 def usual_place(model_input: Report) -> Optional[int]:
-    """Return which dimension is the batch if no name shows it and the graph does not: of one image, none."""
+    """Return which dimension is the batch if no name shows it and the graph does not: of one image, none.
+
+    An image has three channels, and both or none of its sides are open.
+    """
     shape = model_input["shape"] or []
     is_image = model_input["dtype"] == "uint8" or _has_word(model_input["name"], {"image", "img", "picture", "photo"})
-    if not is_image or len(shape) != 3:
+    if not is_image or len(shape) != 3 or 3 not in (shape[0], shape[2]):
         return 0
-    sizes = shape[:2] if shape[2] in (1, 3, 4) else shape[1:] if shape[0] in (3, 4) else [0, None]
-    return None if isinstance(sizes[0], int) == isinstance(sizes[1], int) else 0
+    sides = shape[:2] if shape[2] == 3 else shape[1:]
+    are_open = not any(isinstance(side, int) for side in sides)
+    return None if are_open or all(isinstance(side, int) and side >= _SIDE for side in sides) else 0
 
 
 def batch_axis(

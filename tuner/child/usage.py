@@ -189,7 +189,7 @@ class Usage:
         for name, dimension, now in NOTHING.places.union(*(each.places for each in operands)):
             if now == place:
                 self.batch_at[name] = dimension
-            elif dimension == 0:
+            elif dimension == 0 and (now == 0 or place is not None):
                 self.batch_at.setdefault(name, None)
 
     def _look_up(self, table: Value, index: Value, axis: int) -> None:

@@ -422,5 +422,6 @@ def attributes(op: Any) -> dict[str, Any]:
         from tensorflow.python.framework.tensor_util import constant_value
 
         axis = constant_value(op.inputs[-1])
-        values["axis"] = 0 if axis is None else int(axis)
+        if axis is not None or op.type == "GatherV2":
+            values["axis"] = 0 if axis is None else int(axis)
     return values
