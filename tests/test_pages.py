@@ -6,7 +6,6 @@ What needs something that a test does not have is listed with its reason in `NEE
 
 from __future__ import annotations
 
-import functools
 import lzma
 import os
 import re
@@ -155,15 +154,14 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
     output = folder.parent / "output.txt"
     with output.open("w") as file:
         shell = subprocess.Popen(
-            ["bash", "-c", f"exec {line}" if interrupt else line],
+            # A test run in the background ignores the signal, and what it starts would, too.
+            ["env", "--default-signal=INT", "bash", "-c", f"exec {line}" if interrupt else line],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # A test run in the background ignores it, and what it starts would, too.
-            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         began, interrupted = time.monotonic(), False
         while shell.poll() is None:
