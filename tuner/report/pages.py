@@ -26,6 +26,7 @@ STYLE = """
 .tftune .better b{background:#00795a}.tftune .no-difference b{background:#20759e}
 .tftune .undecided b{background:#8a6000}.tftune .worse b{background:#b34700}
 .tftune .card td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
+.tftune .card td:last-child{overflow-wrap:anywhere}
 .tftune code{background:#8882;padding:.1rem .3rem;border-radius:.2rem;white-space:nowrap}
 """
 
