@@ -70,10 +70,12 @@ _CELL = re.compile(r';"?\0"?(?:;|$)|^"?\0"?;')
 _PARTS = re.compile(r"[, :]")
 _KEY = re.compile(r"\s*[\"']?[^\W\d][^,:=\n]*[:=]")  # of the next part of a list
 _PADDED = re.compile(r"0[0-9]{2}(?![0-9])")  # what thousands have, and columns do not
-_CUT = re.compile(r"[.,]*(?:…|\.\.)\.*(?=\s|\Z|[|│])")  # by a table that has no room
+# By a table that has no room. Dots alone may end a line, as of done in 12.5..., unless other columns are next to them.
+_CUT = re.compile(r"[.,]{0,3}(?:…|(?P<dots>\.\.))\.{0,3}(?=\s|\Z|[|│])")
+_NEXT_COLUMN, _LAST_COLUMN = re.compile(r"\s?[|│]|[ \t]{2,}\S"), re.compile(r"\S {2,}\Z")
 _ALONE = "let its parentheses hold the number alone, e.g. ([0-9.]+)"
 _PLAIN = "print plain numbers such as 1830.4, e.g. with LC_ALL=C; of two columns let the pattern match both"
-_WIDER = "let the command print whole numbers, for example in wider tables: env COLUMNS=200 …"
+_WIDER = "let the command print whole numbers, as in wider tables: env COLUMNS=200 …; or let the pattern name the dots"
 _SECONDS_ALONE = "print seconds alone, as for example GNU time does with -f %e"
 # Of one output: each takes about half a millisecond. Of more, whole stretches are read, in which ranks, epochs and
 # other lines that take turns keep their shares: 240 is a multiple of 1 to 6, 8, 10, 12, 15, 16 and 20.
@@ -88,7 +90,7 @@ _WRAPPED = re.compile(
     r"(?:, \w+=(?:\(\)|[\w.:'\"]+|<\w+>))*[)>]"
 )
 _BOUND = re.compile(  # but no arrow, no mark before a line, and no share: 99.3% <= 1 ms
-    r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*|(?P<soft>[^\W\d]\s>\s|[:(]\s?>\s|[^\d%\s]\s*[<>]=\s*"
+    r"(?:(?<=[\s:(])>|(?:<|≤|≥)\s*|(?P<soft>[^\d%\s]\s*[<>]=\s*"
     r"|(?i:\b(?:(?:less|lower|fewer|more|greater|higher) than|at (?:most|least))\s)))\Z"
 )
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])|\s?(?:[eE]\s?[+-]?|[dD][+-])\s?[0-9]+(?!\w)")
@@ -123,7 +125,8 @@ _PLURAL = re.compile(rf"(?<={_LETTERS}{{3}})s\b")
 _PER_MANY = re.compile(rf" ?(?:/ ?|per |for )[0-9]+ ?(?!(?:{_TIME})\b){_LETTERS}{{2,}}")  # 950 ms/100 images
 _WORDS = 6  # on each side, that a unit may have
 _ABOVE = 4096  # characters in which the head of a table is looked for
-_HEADING = re.compile(r"[^\W\d_](?:.*(?:[(\[|;\t]|,\S)|.*\S  |.*:\s*\Z)")
+_HEADING = re.compile(r"[\W\d_]*+[^\W\d_](?:.*(?:[(\[|;\t]|,\S)|.*\S  |.*:\s*\Z)")
+_CELLS = re.compile(r"[,;|\t]")
 _FAR = 30.0  # times as much or as little: about half of the way to another unit, which is a thousand times as large
 _MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
 _UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
@@ -133,43 +136,57 @@ _STATISTIC = re.compile(
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
-_AND = r"\.?(?: ?[:,&+-])? ?(?:(?:and|und|et|y|e|en) )?"
-_ODD = re.compile(r"[&+-]|^[0-9]+m [0-9.]+\s*$")  # 5 min - 12 s, resnet 50m 12.5: one time or two figures
+_WORD_AND = r"(?:(?:and|und|et|y|e|en) )?"
+_AND = rf"(?:(?:(?<=[Mm]in)|(?<=[Mm]ins)|(?<=мин)|(?<=hr)|(?<=hrs))\.)?(?: ?[:,&+-])? ?{_WORD_AND}"
+_ODD = re.compile(r"[&+-]| :|: ")  # 5 min - 12 s: one time or two figures
 _FINE = "|".join(sorted((word for word, seconds in TIMES.items() if seconds < 1), key=len, reverse=True))
 _S = r"(?P<s>[0-9]+(?:[.,][0-9]+)?)"
 _BEGIN = r"(?<!\w)(?<![0-9][.,:])"
 _DURATIONS = [
     re.compile(  # 1m12.3s, 1 hour, 2 minutes, 1 Min. 59 Sek.
         rf"{_BEGIN}(?:(?P<d>[0-9]+) ?(?:d|days?){_AND})?(?:(?P<h>[0-9]+) ?(?:h|{HOURS}){_AND})?"
-        rf"(?:(?P<m>[0-9]+) ?(?:m|{MINUTES}){_AND})?(?:{_S} ?(?:s|{SECONDS})(?:{_AND}(?=[0-9]))?)?"
+        rf"(?:(?P<m>[0-9]+) ?(?:m|{MINUTES}){_AND})?(?:{_S} ?(?:s|{SECONDS})(?: ?{_WORD_AND}(?=[0-9]))?)?"
         rf"(?P<rest>[0-9.]+ ?(?:{_FINE}))?(?<! )(?![A-Za-z/]| per )"
     ),
     re.compile(rf"\bP(?:(?P<d>[0-9]+)D)?T(?:(?P<h>[0-9]+)H)?(?:(?P<m>[0-9]+)M)?(?:{_S}S)?\b"),  # ISO 8601: PT1M2.3S
     re.compile(rf"{_BEGIN}(?P<m>[0-9]+)['′](?P<s>[0-5]?[0-9](?:[.,][0-9]+)?)(?:[\"″]|'')"),
-    re.compile(rf"{_BEGIN}(?P<m>[0-5]?[0-9])m[: ]?(?P<s>[0-5]?[0-9](?:\.[0-9]+)?)\s*\Z"),
 ]
-_LABELLED = re.compile(  # minutes: 1, seconds: 59.1   tv_sec=1 tv_usec=12000
-    r"(?i)(?:(?:minutes?|mins?)\W{1,4}0*[1-9][0-9]*\W{1,4}(?:tv_)?(?:seconds?|secs?)\W{1,4}[0-5]?[0-9](?:\.[0-9]+)?"
+# Without an s this may be a size and another figure: yolo 30m:12.5.
+_WITHOUT_S = re.compile(rf"{_BEGIN}(?P<m>[0-5]?[0-9])m(?P<gap>[: ]?)(?P<s>[0-5]?[0-9](?:\.[0-9]+)?)\s*\Z")
+_OF_TIME = re.compile(
+    r"(?i)\b(?:real|user|sys|took|takes|in|after|for|within|total|elapsed|duration|\w*time|wall|spent|needed|lasted"
+    r"|done|finished|completed|ended|avg|average|mean|median)\W{0,4}\Z"
+)
+_COUNTER = re.compile(r"[^\W\d_][ #]{0,2}\Z")  # epoch 1:34.5s
+_LABELLED = re.compile(  # minutes: 1, seconds: 59.1   tv_sec=1 tv_usec=12000; no rates, and no minimum
+    r"(?i)(?<![\w/])(?<!per )(?<!/ )(?:tv_)?(?:"
+    r"(?:minutes?|mins?(?!=))\W{1,4}0*[1-9][0-9]*\W{1,4}(?:tv_)?(?:seconds?|secs?)\W{1,4}[0-5]?[0-9](?:\.[0-9]+)?"
     r"|(?:seconds?|secs?)\W{1,4}0*[1-9][0-9]*\W{1,4}(?:tv_)?(?:m(?:s(?:ecs?)?|illi\w*)\W{1,4}[0-9]{1,3}"
     r"|(?:[uµ]s(?:ecs?)?|micro\w*)\W{1,4}[0-9]{1,6}|n(?:s(?:ecs?)?|ano\w*)\W{1,4}[0-9]{1,9}))(?![.,]?[0-9])"
 )
+_COARSE = r"(?i:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)"
 _CLOCK = re.compile(  # 1:02.3   0 days 00:00:52.1   1:02.30elapsed, but no 8:52 img/s
     rf"{_BEGIN}(?:(?P<d>[0-9]+) days?,? )?(?:(?P<h>[0-9]+):)?(?P<m>[0-9]{{1,2}}):"
-    rf"(?P<s>[0-5][0-9](?:[.,][0-9]++)?+)(?:(?P<word>elapsed|(?i:{_TIME}))(?![\w/])|(?!\w|:| ?(?:{_RATIO})))"
+    rf"(?P<s>[0-5][0-9](?:[.,][0-9]++)?+)(?:(?P<word>elapsed|{_COARSE})(?![\w/])|(?!\w|:| ?(?:{_RATIO})))"
 )
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_MOST = {"h": 24.0, "m": 60.0, "s": 60.0}  # of a part that follows a larger one
 # Units that stand away from their numbers: in the head of a table, in a field beside them, or at a list's end.
-_RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|(?:{_TIME})/[A-Za-z]+|[A-Za-z]*ps|Hz|flops)"
+_RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|[A-Za-z]*ps|Hz|flops)"
+_INVERSE = rf"(?:{_TIME})/[A-Za-z]+"
 _UNIT = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_MULTIPLE})"
+_UNIT_ALONE = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_INVERSE}|{_MULTIPLE})"
 _ENDS_LOOKED_AT = 1 << 16  # characters at each end of an output
 _PLACES = [
     re.compile(rf"[\[(]{_UNIT}[\])]"),
-    re.compile(rf"\b(?i:in) {_UNIT}(?![\w/])"),
-    re.compile(rf"(?i:units?)[\"']?\s*[:=]\s*[\"']?{_UNIT}(?![\w/])"),
-    re.compile(rf"(?<=\w_){_UNIT}(?=[\s,;|\"']|\Z)"),
-    re.compile(rf"(?:^|[,;|\t\"'])\s*{_UNIT}\s*(?=$|[,;|\t\"'])", re.MULTILINE),
-    # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms.
-    re.compile(rf"(?<![\w.])[0-9][0-9.,]*(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
+    re.compile(rf"(?<![0-9])(?<![0-9] )[\[(](?P<unit>{_INVERSE})[\])]"),
+    re.compile(rf"\b(?i:in) {_UNIT_ALONE}(?![\w/])"),
+    re.compile(rf"(?i:units?)[\"']?\s{{0,99}}[:=]\s{{0,99}}[\"']?{_UNIT_ALONE}(?![\w/])"),
+    re.compile(r"(?<=\w_)(?<!per_)(?P<unit>[nuµm]?s|[mu]?secs?|(?:milli|micro)?seconds)(?=[\s,;|\"']|\Z)"),
+    re.compile(rf"(?:^|[,;|\t\"'])[^\S\n]{{0,99}}+{_UNIT_ALONE}[^\S\n]{{0,99}}+(?=$|[,;|\t\"'])", re.MULTILINE),
+    # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms. The rate of a progress
+    # bar, which turns over, is the bar's own.
+    re.compile(rf"(?<![\w.])[0-9][0-9.,]{{0,99}}+(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
 ]
 
 
@@ -192,6 +209,8 @@ class Reading:
 
     If the unit is known, it is what the unit is of, as ms/100 images.
     """
+    units_above: tuple[str, ...] = ()
+    """Of numbers in a table with marks between its columns: the units in the head of their column."""
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
@@ -214,7 +233,7 @@ class Reading:
                 _PLAIN,
             )
         is_known = "#" not in reading.around + first.around  # and so the numbers are of other things: ms/100 images
-        units, first_units = (units_in(re.sub("[()]", ",", each.around)) for each in (reading, first))
+        units, first_units = reading.units_above, first.units_above
         has_other_head = len(units) == len(first_units) == 1 and units != first_units  # model,lat_us
         if reading.around != first.around and (is_known or has_other_head or not 1 / _FAR < one / other < _FAR):
             raise NoNumberError(
@@ -233,6 +252,7 @@ class _Number:
     unit: str
     text: str
     around: str = ""
+    head: str = ""
 
 
 def plain(output: str) -> str:
@@ -268,13 +288,16 @@ def read(pattern: str, output: str) -> Reading:
     converted = [each.in_unit(readings[0].unit) for each in readings]
     ordered = sorted(converted, key=lambda each: each.values)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]  # what the median is made of
+    around = statistics.mode(each.around for each in good)
+    head = next(each.head for each in good if each.around == around)
     reading = Reading(
         values=tuple(each.values[0] for each in converted),
         resolution=max(each.resolution for each in middle),
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
         units_around=() if readings[0].unit else units_in(lines),
-        around=statistics.mode(each.around for each in good),
+        around=around,
+        units_above=units_in(head),
     )
     for other, scale in relatives(reading.unit).items():
         if other in lines or other.replace("/", "/ ") in lines:
@@ -297,8 +320,8 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
     A progress bar prints the slow half of its rates upside down, if they are about 1, and the fast half with a prefix,
     if they are about 1000. The pattern misses that half. A few numbers before the first match are of a start, and
     numbers far from the others are of something else, such as a bar around this one. So are those of a time in a line
-    of other words, such as a total. `scale` is how many of the
-    reading's unit one of the `other` is, None of the inverse.
+    of other words, such as a total. `scale` is how many of the reading's unit one of the `other` is, None of the
+    inverse.
     """
     # Of the unit " img" tqdm prints 1.05 img/s and 1.10s/ img.
     word = re.compile(rf"(?<![A-Za-z]){re.escape(other).replace('/', '/ ?')}(?![A-Za-z/])")
@@ -394,9 +417,23 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
             is_two = "rest" in parts and "." in parts.get("s", "")  # 12.5 s 980 ms
             is_whole = len(parts) > 1 or (parts and each[0][0] == "P")
             if is_whole and not is_two and each.start() <= at < each.end():
-                if "rest" in parts or _ODD.search(each[0]):
+                is_odd = _ODD.search(each[0]) is not None
+                smaller = {unit: float(parts[unit].replace(",", ".")) for unit in list(parts)[1:] if unit in _MOST}
+                if is_odd and any(value >= _MOST[unit] for unit, value in smaller.items()):
+                    continue  # 3 min - 250 s
+                if "rest" in parts or is_odd:
                     raise _ambiguous(match, each[0], _SECONDS_ALONE)
                 return each.start() + window_begin, _in_seconds(parts, each[0])
+    for each in _WITHOUT_S.finditer(window):
+        if each.start() <= at < each.end():
+            earlier, group = window[: each.start()], match.span(match.re.groups)
+            is_held = group[0] <= each.start() + window_begin and each.end("s") + window_begin <= group[1]
+            is_time_word, is_blank = _OF_TIME.search(earlier) is not None, each["gap"] == " "
+            begins_line = not earlier.strip()
+            if not is_blank and (is_held or is_time_word or (not each["gap"] and begins_line)):
+                return each.start() + window_begin, _in_seconds({"m": each["m"], "s": each["s"]}, each[0])
+            if is_time_word or (not is_blank and (begins_line or earlier.rstrip()[-1:] in (":", "="))):
+                raise _ambiguous(match, each[0], _SECONDS_ALONE)
     for each in _LABELLED.finditer(window):
         if each.start() <= at < each.end():
             raise _ambiguous(match, each[0], _SECONDS_ALONE)
@@ -407,6 +444,9 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
             is_held = group[0] <= each.start() + window_begin and each.end("s") + window_begin <= group[1]
             if word == "elapsed" or (is_held and (word == "s" if word else "h" in parts)):
                 return each.start() + window_begin, _in_seconds(parts, each[0])
+            earlier = window[: each.start()]
+            if word and _COUNTER.search(earlier) and not _OF_TIME.search(earlier):
+                continue
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of the time '{each[0]}'",
                 f"{_SECONDS_ALONE}; of two columns let something else than a colon part them",
@@ -468,7 +508,13 @@ def _refuse_marks(match: re.Match[str], lines: str, begin: int, end: int) -> Non
     A mark that the pattern names parts columns.
     """
     before, after = mark_before(lines[max(0, begin - _WINDOW) : begin]), mark_after(lines[end : end + _WINDOW])
-    if (cut := _CUT.match(lines, end)) and not _is_named(match, lines, cut.span()):
+    cut = _CUT.match(lines, end)
+    if cut and cut["dots"]:
+        line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
+        ends_line = not lines[cut.end() : cut.end() + _WINDOW].partition("\n")[0].strip()
+        is_last = ends_line and _LAST_COLUMN.search(lines[line_begin:begin])
+        cut = cut if is_last or _NEXT_COLUMN.match(lines, cut.end()) else None
+    if cut and not _is_named(match, lines, cut.span()):
         text = lines[begin:end]
         raise NoNumberError(f"'{match.re.pattern}' matched '{text}' of '{text}{cut[0]}', which is cut", _WIDER)
     for mark, at in ((before, begin - len(before)), (after, end)):
@@ -554,12 +600,17 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         unit = f"{inverted['over'] or ''}/{inverted['under']}"
     unit = " ".join(unit.split())
     rest = after[own.end() if own else 0 :]
+    head = ""
     if unit and unit not in PREFIXES and (own is None or _KNOWN_UNIT.fullmatch(unit)):
         many = _PER_MANY.match(rest)
         around = f"{unit}{many[0]}" if many else f"# {unit}" if _BYTES.fullmatch(unit) else ""
     else:
-        around = _around(lines[line_begin:begin], rest) + _heading(lines[max(0, begin - _ABOVE) : begin])
-    return _Number(value=value, resolution=resolution, unit=unit, text=text + (own[0] if own else ""), around=around)
+        heading = _heading(lines[max(0, begin - _ABOVE) : begin])
+        words = heading.split()[: 2 * _WORDS]
+        around = _around(lines[line_begin:begin], rest) + (f" ({' '.join(words)})" if words else "")
+        head = _head(heading, lines[line_begin:begin], lines[end : end + _WINDOW].partition("\n")[0])
+    text += own[0] if own else ""
+    return _Number(value=value, resolution=resolution, unit=unit, text=text, around=around, head=head)
 
 
 def _around(before: str, after: str) -> str:
@@ -576,13 +627,18 @@ def _around(before: str, after: str) -> str:
 
 
 def _heading(before: str) -> str:
-    """Return the words of the last heading above a number, in brackets; "" if there is none.
+    """Return the last heading above a number, "" if there is none.
 
     It is a line without a figure that has columns or brackets, or ends with a colon: it may name the unit of figures.
     """
     above = before.split("\n")[len(before) >= _ABOVE : -1]  # the first line may be cut
-    words = next((line.split() for line in reversed(above) if not _DIGITS.search(line) and _HEADING.search(line)), [])
-    return f" ({' '.join(words[: 2 * _WORDS])})" if words else ""
+    return next((line for line in reversed(above) if not _DIGITS.search(line) and _HEADING.match(line)), "")
+
+
+def _head(heading: str, before: str, after: str) -> str:
+    """Return the cell of a heading above a number in its line, "" if the line has another number of columns."""
+    cells, at = _CELLS.split(heading), len(_CELLS.findall(before))
+    return cells[at] if at + len(_CELLS.findall(after)) + 1 == len(cells) > 1 else ""
 
 
 def _labelled(before: str) -> str:
@@ -611,10 +667,13 @@ def check_alike(
 ) -> None:
     """Raise NoNumberError if numbers without units differ from the numbers of the first run because these units do."""
     apart = math.log(statistics.median(values) / statistics.median(first_values))
+    product = statistics.median(values) * statistics.median(first_values)
     gone = [each for each in first_units if each not in units] or [""]
     for new in [each for each in units if each not in first_units] or [""]:
         for old in gone:
-            is_inverse = inverse(new) and not scales(inverse(new)).keys().isdisjoint(scales(old))
+            turned = inverse(new)  # and so the product of two such numbers is about 1
+            inverses = _scales(turned, old) if turned and old else []
+            is_inverse = any(1 / _FAR < scale / product < _FAR for scale in inverses)
             if is_inverse or any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
                 raise NoNumberError(
                     f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "

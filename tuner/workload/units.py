@@ -40,7 +40,8 @@ TIMES |= {  # as Darknet writes them
     f"{part}{gap}seconds": seconds for part, seconds in (("milli", 1e-3), ("micro", 1e-6)) for gap in "- "
 }
 # Of durations in parts, in the languages that programs print most.
-HOURS = "hrs?|hours?|Std\\.?|Stunden?|heures?|horas?|ore|ora|час(?:а|ов)?|小时|時間|시간"
+_ORE = "or[ea](?=,? (?:e )?[0-9]+ (?:minut|second)[io])"  # 4 ore 5 minuti, but no 4 ore of English
+HOURS = f"hrs?|hours?|Std\\.?|Stunden?|heures?|horas?|{_ORE}|час(?:а|ов)?|小时|時間|시간"
 MINUTES = "(?i:min)s?|(?i:minut)(?:es?|os?|i|en?)|мин(?:ут[аы]?)?|分钟?|분"
 SECONDS = "(?i:sec|sek)s?|seconds?|secondes?|second[io]|segundos?|Sekunden?|сек(?:унд[аы]?)?|秒钟?|초"
 _ENERGIES = {  # and powers
