@@ -1085,4 +1085,4 @@ def test_what_the_shell_prints_of_a_time_has_a_hint() -> None:
 def test_long_outputs_are_read_in_a_moment(pattern: str, output: str, n: int) -> None:
     begin = time.process_time()
     assert len(read(pattern, output).values) == n
-    assert time.process_time() - begin < 5.0
+    assert time.process_time() - begin < 10.0

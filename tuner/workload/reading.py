@@ -169,6 +169,7 @@ _CLOCK = re.compile(  # 1:02.3   0 days 00:00:52.1   1:02.30elapsed, but no 8:52
     rf"{_BEGIN}(?:(?P<d>[0-9]+) days?,? )?(?:(?P<h>[0-9]+):)?(?P<m>[0-9]{{1,2}}):"
     rf"(?P<s>[0-5][0-9](?:[.,][0-9]++)?+)(?:(?P<word>elapsed|{_COARSE})(?![\w/])|(?!\w|:| ?(?:{_RATIO})))"
 )
+_MAY_BE_TIME = re.compile(r"[^\W\d_]|[:'′]")  # what all forms of a time have
 _PART_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _MOST = {"h": 24.0, "m": 60.0, "s": 60.0}  # of a part that follows a larger one
 # Units that stand away from their numbers: in the head of a table, in a field beside them, or at a list's end.
@@ -411,6 +412,8 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
     window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
     window = lines[window_begin : first + _WINDOW].partition("\n")[0]
     at = first - window_begin
+    if not _MAY_BE_TIME.search(window):
+        return None
     for form in _DURATIONS:
         for each in form.finditer(window):
             parts = {unit: text for unit, text in each.groupdict().items() if text}
