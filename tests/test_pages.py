@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,8 +148,8 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
     """Run a line as a shell does; return its exit code and its output. What is interrupted has a storage of its own."""
     environment = os.environ | {"COLUMNS": "120", "PATH": f"{folder / 'tools'}:{os.environ['PATH']}"}
     if interrupt:
-        environment["TFTUNE_STORAGE"] = str(folder.parent / "interrupted.db")
-        shutil.copy(folder / "results" / "tftune.db", environment["TFTUNE_STORAGE"])
+        own = Path(tempfile.mkdtemp(dir=folder.parent)) / "tftune.db"
+        environment["TFTUNE_STORAGE"] = str(shutil.copy(folder / "results" / "tftune.db", own))
     elif "tftune rules" in line:  # which needs studies of six workloads
         environment["TFTUNE_STORAGE"] = str(folder.parent / "reference.db")
     output = folder.parent / "output.txt"
