@@ -146,11 +146,14 @@ def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path
     command = [str(Path(sys.executable).with_name("tftune")), "compare", "./product.py", "--json"]
     options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "2m"]
     process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert wait_until(lambda: has_paused(process.pid), 60.0)  # its processes are ready, and take turns
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(6)
-    process.send_signal(signal.SIGCONT)
-    out, err = process.communicate(timeout=240)
+    try:
+        assert wait_until(lambda: has_paused(process.pid), 180.0)  # its processes are ready, and take turns
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()  # it would keep the machine's lock from the other tests
     assert process.returncode == 0, err
     comparison = json.loads(out)
     assert comparison["verdict"] == "worse"
