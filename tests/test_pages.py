@@ -48,7 +48,7 @@ READ = re.compile(r"ratios are relative to|^#  |^round 1|^profiling with|^1/\d",
 READ_SHIPPED = re.compile(r"^searching \d+ settings", re.MULTILINE)
 """The same of a search of a shipped workload, which has no file to be read."""
 LONGEST_S = 300
-ENOUGH_S = 10
+ENOUGH_S = 15
 """How long a command that measures may run if it prints no such line."""
 SERVE = "import os, sys\nprint(os.getpid(), sys.argv[1:])\n"
 MODELS = """
@@ -176,7 +176,9 @@ def run(line: str, folder: Path, *, interrupt: bool = False) -> tuple[int, str]:
             if elapsed_s > 2 * LONGEST_S:
                 os.killpg(shell.pid, signal.SIGKILL)
             time.sleep(0.1)
-    return (0 if interrupted and shell.returncode == 130 else shell.returncode), output.read_text(errors="replace")
+    # One that is slow to start has no handler of the signal yet.
+    is_ended = interrupted and shell.returncode in (130, -signal.SIGINT)
+    return (0 if is_ended else shell.returncode), output.read_text(errors="replace")
 
 
 def commands() -> Iterator[tuple[Path, str]]:
@@ -212,4 +214,4 @@ def test_a_command_runs_as_it_stands(line: str, folder: Path) -> None:
         (folder / ".openmp").symlink_to(Path(os.environ["TFTUNE_OPENMP_PYTHON"]).parents[1])
     code, output = run(as_typed, folder, interrupt=MEASURING.search(line) is not None)
     assert code in (0, 1), output
-    assert "Traceback" not in output
+    assert "Traceback" not in output or "KeyboardInterrupt" in output, output
