@@ -32,7 +32,7 @@ NEEDS = {
     r"serve_rest": "TensorFlow Serving; tests/test_serve_rest.py runs another server",
     r"frameworks.*--stored": "a comparison of half an hour before it",
     r"emit.*--same-latency": "an answer at the same latency; tests/test_same_latency.py has one",
-    r"--framework numpy": "the package that its page writes; tests/test_plugins.py runs it",
+    r"--framework numpy": "a plugin's package on the path; tests/test_frameworks.py runs it",
     r"gunicorn": "gunicorn",
     r"--device gpu": "an NVIDIA GPU",
     r"env create": "a network",

@@ -20,8 +20,9 @@ class Value(NamedTuple):
 
     `depends` are the inputs of the model that it depends on. It has the same numbers as those in `same`. Whatever those
     in `bounded` hold, it is a possible index. `dims` is the shape of a constant, () of anything else. `numbers` are
-    those of a constant of few whole numbers, or what is added to the numbers of `same`. One by one, its numbers are
-    worked out from those of `near`. `places` tell where dimensions of inputs stand: input, dimension, place.
+    those of a constant of few whole numbers, or what is added to the numbers of `same`. Each of its
+    numbers is worked out from one number of each of `near`. `places` show where dimensions of inputs stand: input,
+    dimension, place.
     """
 
     depends: FrozenSet[str] = NONE

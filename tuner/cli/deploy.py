@@ -191,10 +191,11 @@ def _with_batch(deployment: Deployment, study: str, storage: str) -> Deployment:
     if "batch_size" in deployment.arguments or deployment.members:
         return deployment
     from tuner.api.study import load_study
+    from tuner.deploy import program
 
     result = load_study(study, storage).result
     batch_size = result.baselines[result.default].setting.get("batch_size", result.workload.batch_size)
-    is_given = "{batch_size}" in (result.command or "") or result.batch_sizes or "batch_size" in (result.pins or ())
+    is_given = program.BATCH in (result.command or "") or result.batch_sizes or "batch_size" in (result.pins or ())
     if result.workload.kind == "command" and not is_given:
         return deployment
     return replace(deployment, arguments={**deployment.arguments, "batch_size": batch_size})
