@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+import sqlalchemy
 from msgspec import to_builtins
 from scipy.stats import norm
 
@@ -46,7 +48,7 @@ from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import Record
 from tuner.study.sampler import LatticeSampler
-from tuner.study.storage import check_storage, create_or_continue, find, open_storage
+from tuner.study.storage import check_storage, create_or_continue, engine_of, find, open_storage
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.workload import Workload
 
@@ -782,3 +784,26 @@ def test_an_imported_study_is_not_gone_on_with(tmp_path: Path, space: Space) -> 
     optuna.create_study(study_name="made.3", storage=storage).set_user_attr("imported", "elsewhere")
     assert name() == "made.2"
     assert name(new=True) == name() == "made.4"
+
+
+@pytest.mark.parametrize("is_write", [False, True])
+def test_an_interrupt_waits_for_the_end_of_the_transaction_and_leaves_no_lock(
+    tmp_path: Path, *, is_write: bool
+) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
+    study = optuna.create_study(study_name="made", storage=storage)
+    handler, statements = signal.getsignal(signal.SIGINT), []
+
+    def interrupt(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+        signal.raise_signal(signal.SIGINT)
+
+    sqlalchemy.event.listen(engine_of(storage), "after_cursor_execute", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _ = study.set_user_attr("a", 1) if is_write else study.user_attrs
+    sqlalchemy.event.remove(engine_of(storage), "after_cursor_execute", interrupt)
+    assert len(statements) > is_write
+    assert signal.getsignal(signal.SIGINT) is handler
+    with closing(sqlite3.connect(tmp_path / "t.db", timeout=0)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+    assert study.user_attrs == ({"a": 1} if is_write else {})

@@ -366,8 +366,8 @@ def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_conti
     assert {row["status"] for row in before["history"]} == {"ok"}
     again = begin_again(tmp_path, "lenet5", n_trials=len(before["history"]))
     again.send_signal(signal.SIGINT)
-    code, _, _ = finished(again)
-    assert code == 130
+    code, _, err = finished(again)
+    assert code == 130, err
     after = stored(tmp_path)
     assert after["study"] == before["study"]
     assert as_measured(after["history"])[: len(before["history"])] == as_measured(before["history"])
@@ -396,8 +396,8 @@ def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "other.db").exists()
     process.send_signal(signal.SIGINT)
-    code, out, _ = finished(process)
-    assert code == 130
+    code, out, err = finished(process)
+    assert code == 130, err
     assert wait_until(lambda: all(gone(pid) for pid in children), 20.0)
     document = json.loads(out)
     assert document["trials"]["ok"] >= 1

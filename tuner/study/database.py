@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import re
 import shlex
+import signal
 import sqlite3
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +58,48 @@ _DOWN = re.compile(
     r"refused|on socket|through socket|timed? ?out|unreachable|no route|closed the connection|starting up|shutting"
 )
 _OF_MACHINE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_BUSY)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block is over.
+
+    An exception in the middle of a statement keeps its cursor alive, and with it SQLite's lock on the file. Whoever
+    writes next, to keep what an interrupted run has measured, would wait for that lock and fail.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python runs the handlers of signals in that one
+        yield
+        return
+    received: list[int] = []
+    handlers = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not None:  # another language's
+                handlers[number] = signal.signal(number, lambda received_number, _: received.append(received_number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+class Storage(optuna.storages.RDBStorage):
+    """Optuna's storage in a database, whose transactions are uninterrupted."""
+
+
+def _uninterrupted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        with uninterrupted():
+            return method(*args, **options)
+
+    return call
+
+
+for _name, _method in vars(optuna.storages.RDBStorage).items():
+    if inspect.isfunction(_method) and not _name.startswith("__"):
+        setattr(Storage, _name, _uninterrupted(_method))
 
 
 def engine_options(url: str) -> dict[str, Any]:

@@ -17,7 +17,15 @@ from optuna.storages._rdb import models  # the tables; a database of other ones 
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, FILE_URL, check_writable, storage_option
 from tuner.study.attributes import Attributes
-from tuner.study.database import cannot_open, check_schema, code_hint, engine_options, first_line, tell_of_lock
+from tuner.study.database import (
+    Storage,
+    cannot_open,
+    check_schema,
+    code_hint,
+    engine_options,
+    first_line,
+    tell_of_lock,
+)
 from tuner.study.record import SCHEMA, Record, name_value
 
 LAST = "last"
@@ -129,7 +137,7 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
         return None
     try:
         # Optuna's own check reads all its migrations, each time.
-        return optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url), skip_compatibility_check=is_checked)
+        return Storage(url, engine_kwargs=engine_options(url), skip_compatibility_check=is_checked)
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
         raise cannot_open(url, error) from error
 
@@ -158,7 +166,7 @@ class Scratch:
             return None
         if self._storage is None:
             options = {"creator": lambda: self._connection, "poolclass": sqlalchemy.StaticPool}
-            self._storage = optuna.storages.RDBStorage(
+            self._storage = Storage(
                 "sqlite://", engine_kwargs=options, skip_compatibility_check=True, skip_table_creation=True
             )
         return self._storage
