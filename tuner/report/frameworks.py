@@ -34,7 +34,11 @@ def frameworks_card(result: FrameworksResult) -> Card:
     rows += [
         ("Left out", f"{each.framework}: {'; '.join(filter(None, (each.reason, each.hint)))}") for each in result.absent
     ]
-    rows += [("Not tuned", f"{name}: {search.failure}") for name, search in result.searches.items() if search.failure]
+    untuned: dict[str, list[str]] = {}
+    for name, search in result.searches.items():
+        if search.failure:
+            untuned.setdefault(search.failure, []).append(name)
+    rows += [("Not tuned", f"{', '.join(names)}: {failure}") for failure, names in untuned.items()]
     unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == SettingKind.DEFAULT]
     if unseen:
         why = "they differ from run to run, or are no numbers other than zero"
@@ -80,7 +84,7 @@ def _answer_for_reference(result: FrameworksResult, reference: str) -> Answer:
     shown = (VerdictCode.BETTER, VerdictCode.NO_DIFFERENCE)
     unknown = [name for name, verdict in result.fastest.over.items() if verdict.code not in shown]
     if unknown or not result.fastest.over:
-        text = f"the fastest was {reference}, but that {' and '.join(unknown) or 'another'} is not faster is not shown"
+        text = f"the fastest was {reference}, without proof against {', '.join(unknown) or 'the others'}"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     text = f"no framework is faster than {reference}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text)

@@ -328,7 +328,7 @@ def check(comparison: Comparison) -> None:
 
 
 def tune(comparison: Comparison) -> None:
-    """Search in each framework, unless that was done, or a GPU's processes start too slowly for the time there is.
+    """Search in each framework, unless that was done, or the time left is too short for searches.
 
     Raises KeyboardInterrupt where a search was interrupted.
     """
@@ -336,12 +336,13 @@ def tune(comparison: Comparison) -> None:
     waiting = [each for each in comparison.running() if _is_short(each, share_s / len(comparison.running()))]
     # Whoever searches alone, as it came later, has no more time than the others had.
     search_s = max(_LEAST_SEARCH_S, share_s / len(comparison.running()))
+    most_s = min(search_s, comparison.time.left_s() / max(1, len(waiting)))
     for each in waiting:
         # On the CPU most processes are forks.
-        least_s = 0.0 if each.job.device.kind == CPU else _N_STARTS * each.start_s
-        if least_s > search_s:
+        least_s = _LEAST_SEARCH_S if each.job.device.kind == CPU else _N_STARTS * each.start_s
+        if least_s > most_s:
             failure = (
-                f"a search takes {least_s:.0f} s at least here, and {search_s:.0f} s are left for it: "
+                f"a search takes {least_s:.0f} s at least here, and {max(0.0, most_s):.0f} s are left for it: "
                 "give a longer --time-budget"
             )
             each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=failure, searched_s=None)
