@@ -207,7 +207,9 @@ def test_indices_of_tables_are_found_in_openvinos_own_files() -> None:
         ops.add(given["shifted"], ops.constant(np.int64(2))),
         ops.add(given["doubled"], given["doubled"]),
     ]
-    outputs = [ops.gather(table, index, first) for index in indices]
+    # An axis may be one number in a list.
+    axes = [ops.constant(np.zeros(1, np.int64)), first, first, first]
+    outputs = [ops.gather(table, index, axis) for index, axis in zip(indices, axes, strict=True)]
     inside = [ops.parameter([-1, 8], np.int64) for _ in range(2)]
     bodies = [openvino.Model([ops.gather(table, each, first)], [each], "body") for each in inside]
     branch = ops.if_op(ops.constant(True))

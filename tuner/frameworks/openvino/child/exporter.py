@@ -115,7 +115,7 @@ def value_facts(model: Any) -> usage.Facts:
         operands = [known[port.get_node().get_name(), port.get_index()] for port in ports]
         axis = 0
         if kind == "Gather" and ports[2].get_node().get_type_name() == "Constant":
-            axis = int(ports[2].get_node().data)
+            axis = int(ports[2].get_node().data.ravel()[0])
         if kind == "ROIAlign" and operation.get_attributes()["sampling_ratio"] > 0:
             kind = "CropAndResize"  # so many points of a box, however large it is
         made = walk.see(OPERATORS.get(kind, kind), operands, axis=axis)

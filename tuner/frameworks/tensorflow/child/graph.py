@@ -11,13 +11,14 @@ much it computes, and how often it runs in one call, null where a loop does not 
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, Iterator, Tuple
 
 from ....child import usage
 
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 BRANCHES = {"If", "StatelessIf"}
+CHECKS = {"Assert", "NoOp", "Const", "Identity", "StringFormat", "AsString", "StringJoin", "PrintV2"}
 CASES = {"Case", "StatelessCase"}
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 BACK = {"NextIteration", "RefNextIteration"}
@@ -227,8 +228,14 @@ class Flat:
 
     def is_check(self, op: Any) -> bool:
         """Return whether a branch does nothing but stop with an error, as tf.debugging has them."""
-        branches = [self.functions[op.get_attr(name).name] for name in ("then_branch", "else_branch")]
-        return any(node.op == "Assert" for each in branches for node in each.node_def)
+        nodes = list(self.branch_nodes(op.node_def))
+        return "Assert" in nodes and CHECKS.issuperset(nodes)
+
+    def branch_nodes(self, node: Any) -> Iterator[str]:
+        """Yield the operators of the branches at a node, those inside of others too."""
+        for name in ("then_branch", "else_branch"):
+            for inner in self.functions[node.attr[name].func.name].node_def:
+                yield from self.branch_nodes(inner) if inner.op in BRANCHES else [inner.op]
 
     def iterations(self, op: Any) -> tuple[int | None, list[int]]:
         """Return how often a loop runs and which of its values its condition reads.
@@ -423,5 +430,5 @@ def attributes(op: Any) -> dict[str, Any]:
 
         axis = constant_value(op.inputs[-1])
         if axis is not None or op.type == "GatherV2":
-            values["axis"] = 0 if axis is None else int(axis)
+            values["axis"] = 0 if axis is None else int(axis.ravel()[0])
     return values
