@@ -80,8 +80,15 @@ def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict
         ([["s0", "s1", 80]], ("a=100,batch,80",), [[100, None, 80]]),
         # Without names, an open dimension beside an input whose first is open.
         ([[None, 512], [2, None, 64]], (), [[None, 512], [2, None, 64]]),
+        # Converters number what has no name.
+        ([["unk__1", 512], [2, "unk__2", 64]], (), [[None, 512], [2, None, 64]]),
+        ([["p2o.DynamicDimension.0", 9], [2, "p2o.DynamicDimension.1"]], (), [[None, 9], [2, None]]),
+        ([["a_dynamic_axes_1", 9], [2, "b_dynamic_axes_1", 64]], (), [[None, 9], [2, None, 64]]),
+        ([["unk__1", "unk__2"], [2, "unk__1", "unk__2"]], ("a=7",), [[None, 7], [2, None, 7]]),
+        ([["batch", 9], [2, "hidden", 64]], ("b=2,5,64",), [[None, 9], [2, 5, 64]]),
         # As it had to be written when the first dimension was always the batch.
         ([[None, 512], [2, None, 64]], ("b=1,64",), [[None, 512], [2, 1, 64]]),
+        ([["unk__1", 512], [2, "unk__2", 64]], ("b=2,1,64",), [[None, 512], [2, 1, 64]]),
         ([["batch", 512], [2, "batch", 64]], ("b=1,64",), [[None, 512], [2, None, 64]]),
         ([None], ("a=7",), [[None, 7]]),
         ([None], ("a=7,batch",), [[7, None]]),
@@ -146,6 +153,29 @@ def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
     assert numbered.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
 
 
+def test_sizes_of_examples_fit_what_they_are_of() -> None:
+    cache = ["batch", 12, "past_sequence_length", 64]
+    decoder = [
+        model_input("ids", "int64", ["batch", "sequence_length"]),
+        model_input("mask", "int64", ["batch", "total_sequence_length"]),
+        model_input("key", shape=cache),
+    ]
+    assert described(*decoder, sizes=("ids=1", "key=12,127,64"))[1]["shape"] == [None, 128]
+    assert described(*decoder, sizes=("ids=1", "mask=500", "key=12,127,64"))[1]["shape"] == [None, 500]
+    for model, example in (
+        (decoder, "ids=128 --input-shape key=12,128,64"),
+        ([decoder[0], decoder[1]], "ids=128 --input-shape mask=128"),
+        ([model_input("timestep", "int64", ["steps"]), model_input("x", shape=["batch", 4])], "timestep=1"),
+        ([model_input("input_values", shape=["batch", "sequence_length"])], "input_values=16000"),
+        ([model_input("x", shape=["batch", "samples"])], "x=16000"),
+        ([model_input("audio_signal", shape=["batch", 80, "frames"])], "audio_signal=80,128"),
+        ([model_input("samples", "int64", ["batch", "seq"])], "samples=128"),
+    ):
+        with pytest.raises(WorkloadError) as caught:
+            described(*model)
+        assert caught.value.advice.partition("e.g. --input-shape ")[2].partition(";")[0] == example
+
+
 def test_sizes_that_are_products_follow_from_others_but_not_from_the_batch() -> None:
     ids, pairs = (
         model_input("ids", "int64", ["batch", "seq"]),
@@ -160,7 +190,15 @@ def test_sizes_that_are_products_follow_from_others_but_not_from_the_batch() -> 
 
 
 @pytest.mark.parametrize(
-    ("nodes", "edges"), [(["num_nodes", 64], [2, "num_edges"]), (["points", 64], [2, None]), ([None, 64], [2, None])]
+    ("nodes", "edges"),
+    [
+        (["num_nodes", 64], [2, "num_edges"]),
+        (["points", 64], [2, None]),
+        ([None, 64], [2, None]),
+        (["s0", 64], [2, "s1"]),
+        (["N", 64], [2, "E"]),
+        (["x_dynamic_axes_1", 64], [2, "edge_index_dynamic_axes_1"]),
+    ],
 )
 def test_a_graph_has_no_batch(nodes: list[Any], edges: list[Any]) -> None:
     model = [model_input("x", shape=nodes), model_input("edge_index", "int64", edges)]
@@ -171,7 +209,7 @@ def test_a_graph_has_no_batch(nodes: list[Any], edges: list[Any]) -> None:
     found = described(*model, sizes=("x=128,64", "edge_index=2,500"))
     assert [each["batch_axis"] for each in found] == [None, None]
     assert fixed_batch_size(found) == 1
-    if nodes[0]:
+    if nodes[0] in ("num_nodes", "points"):
         with pytest.raises(WorkloadError, match="does not fit") as without:
             described(*model, sizes=("edge_index=128",))
         assert without.value.advice == "give its shape, e.g. --input-shape edge_index=2,128"
@@ -252,10 +290,31 @@ def test_a_scan_goes_over_the_dimension_that_comes_first_at_it() -> None:
     assert walk.facts.batch_at == {"x": None}
 
 
+def test_the_files_of_a_graph_or_a_cloud_are_one_item(tmp_path: Path) -> None:
+    def given(shapes_of: dict[str, list[Any]], files: dict[str, tuple[int, ...]]) -> list[Any]:
+        for name, shape in files.items():
+            np.save(tmp_path / f"{name}.npy", np.zeros(shape, "int32"))
+        model = [model_input(name, "int32", shape) for name, shape in shapes_of.items()]
+        return [each["shape"] for each in described(*model, values=tuple(f"{n}={tmp_path}/{n}.npy" for n in files))]
+
+    graph: dict[str, list[Any]] = {"nodes": [None, 8], "senders": [None], "receivers": [None]}
+    assert given(graph, {"nodes": (90, 8), "senders": (200,), "receivers": (200,)}) == [[90, 8], [200], [200]]
+    assert given(graph, {"senders": (200,), "receivers": (200,)}) == [[None, 8], [None], [None]]
+    cloud: dict[str, list[Any]] = {"voxels": ["voxels_num", 32, 4], "coors": ["voxels_num", 4]}
+    assert given(cloud, {"voxels": (60, 32, 4), "coors": (60, 4)}) == [[60, 32, 4], [60, 4]]
+    assert given(cloud, {}) == [[None, 32, 4], [None, 4]]
+    many: dict[str, list[Any]] = {"voxels": ["batch", 32, 4], "x": ["batch", 4]}
+    assert given(many, {"voxels": (60, 32, 4), "x": (60, 4)}) == [[None, 32, 4], [None, 4]]
+
+
 def test_edges_that_all_items_share_leave_the_batch_open() -> None:
     series, edges = model_input("x", shape=[None, 12, 207, 2]), model_input("edge_index", "int64", [2, None])
     assert described(series, edges, sizes=("edge_index=500",))[0]["shape"] == [None, 12, 207, 2]
     assert described(series, edges)[0]["shape"] == [None, 12, 207, 2]
+    for features in (["batch", 8], ["b", 8]):
+        assert described(model_input("x", shape=features), model_input("edge_index", "int64", [2, 500]))[0][
+            "shape"
+        ] == [None, 8]
     assert described(model_input("x", shape=[None, 8]), edges, sizes=("edge_index=500",))[0]["shape"] == [None, 8]
 
 
@@ -416,6 +475,9 @@ def test_a_length_that_measures_nothing_is_one() -> None:
     audio, text = model_input("audio", shape=[None, 900]), model_input("text", "int32", [None, 30])
     for name, length in (("audio_len", 900), ("text_len", 30)):
         assert described(model_input(name, "int32", [None]), text, audio)[0]["values"] == f"= {length}"
+    # Bands come before times.
+    bands = model_input("x", shape=["B", 80, "T"])
+    assert described(bands, model_input("x_len", "int32", ["B"]), sizes=("x=80,50",))[1]["values"] == "= 50"
     frames = model_input("x", shape=["time", "batch", 80])
     assert described(model_input("x_len", "int32", ["batch"]), frames, sizes=("x=50,80",))[0]["values"] == "= 50"
 
@@ -588,6 +650,108 @@ def test_a_file_says_the_shape_that_the_model_leaves_open(tmp_path: Path, monkey
         assert (found[0]["shape"], found[1]["values"]) == ([None, n, 80], f"= {n}")
 
 
+ORDERS_OF_FILES = [
+    # the model's shape, the file's, the shape that is fed, whether the file is in the model's order
+    (["time", "batch", 80], (300, 1, 80), [300, None, 80], True),
+    (["time", "batch", 80], (1, 300, 80), [300, None, 80], False),
+    (["time", "batch", 80], (300, 80), [300, None, 80], False),
+    (["time", "batch", 80], (1, 1, 80), [1, None, 80], False),
+    ([50, "batch", 8], (50, 3, 8), [50, None, 8], True),
+    ([50, "batch", 8], (3, 50, 8), [50, None, 8], False),
+    ([2, "batch", 64], (2, 1, 64), [2, None, 64], True),
+    ([2, "batch", 64], (9, 2, 64), [2, None, 64], False),
+    ([2, "batch", 64], (2, 2, 64), [2, None, 64], False),
+    (["batch", "time", 80], (300, 1, 80), [None, 1, 80], False),
+    ([None, 3, 8], (300, 3, 8), [None, 3, 8], False),
+]
+
+
+@pytest.mark.parametrize(("shape", "file", "expected", "is_in_order"), ORDERS_OF_FILES)
+def test_a_file_may_have_the_models_order_of_dimensions(
+    tmp_path: Path, shape: list[Any], file: tuple[int, ...], expected: list[int | None], is_in_order: bool
+) -> None:
+    np.save(tmp_path / "x.npy", np.arange(np.prod(file), dtype="float32").reshape(file))
+    values = (f"x={tmp_path}/x.npy",)
+    model, other = model_input("x", shape=shape), model_input("y", shape=["batch" if "batch" in shape else None, 2])
+    found = described(model, other, values=values)
+    assert found[0]["shape"] == expected
+    whole = np.load(tmp_path / "x.npy")
+    batch = arrays(found, 1, values)["x"]
+    axis = found[0]["batch_axis"]
+    items = whole if len(file) < len(shape) else np.take(whole, 0, axis if is_in_order else 0)
+    assert np.array_equal(np.take(batch, 0, axis), items)
+
+
+def test_a_file_that_fits_in_two_orders_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 30, 8), "float32"))
+    frames, values = model_input("x", shape=["time", "batch", 8]), (f"x={tmp_path}/x.npy",)
+    with pytest.raises(WorkloadError, match=r"is 4 items of \(30, 8\), or 30 items in the model's order") as caught:
+        described(frames, values=values)
+    for option, size in zip(caught.value.advice.partition("--input-shape ")[2].split(" or "), (30, 4), strict=True):
+        found = described(frames, values=values, sizes=(option if "x=" in option else f"x={option}",))
+        assert found[0]["shape"] == [size, None, 8]
+
+
+ROWS = [
+    # name, type, shape, rows, what is shown, others
+    ("frames", "float32", [None, 80], 300, "frames=300,80", []),
+    ("point_cloud", "float32", [None, 3], 300, "point_cloud=300,3", []),
+    ("points", "float32", ["s0", 3], 2048, "points=2048,3", []),
+    ("ids", "int64", [None], 400, "ids=400", []),
+    ("audio", "float32", [None], 400, "audio=400", [("gain", "float32", [])]),
+    # A batch of the file is what is meant, or nothing else.
+    ("frames", "float32", [None, 80], 8, "", []),
+    ("frames", "float32", ["batch", 80], 300, "", []),
+    ("frames", "float32", [None, 64, 64, 3], 300, "", []),
+    ("images", "float32", [None, 64, 64, 3], 300, "", []),
+    ("features", "float32", [None, 13], 300, "", []),
+    ("points", "float32", [None, 3], 300, "", [("age", "float32", [None, 1])]),
+    ("tokens", "int64", [None, 128], 300, "", []),
+    ("user_id", "int64", [None], 300, "", []),
+    ("tokens", "string", [None], 300, "", []),
+    ("signal", "float32", [None], 300, "", [("age", "float32", [None])]),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape", "n_rows", "option", "others"), ROWS)
+def test_rows_that_could_be_one_item_are_told_of(
+    tmp_path: Path, name: str, dtype: str, shape: list[Any], n_rows: int, option: str, others: list[Any]
+) -> None:
+    kind = "S1" if dtype == "string" else dtype
+    np.save(tmp_path / "f.npy", np.ones((n_rows, *shape[1:])).astype(kind))
+    model = [model_input(name, dtype, shape), *(model_input(*each) for each in others)]
+    values = (f"{name}={tmp_path}/f.npy",)
+    found = described(*model, values=values)[0]
+    assert found["doubtful"] is bool(option)
+    note = f", one of its {n_rows} rows per item (--input-shape {option} makes them one item)"
+    assert found["values"] == "from f.npy" + (note if option else "")
+    if option:
+        whole = described(*model, values=values, sizes=(option,))[0]
+        assert (whole["shape"], whole["doubtful"]) == ([n_rows, *shape[1:]], False)
+        first = option.replace(f"={n_rows}", "=batch")
+        assert not described(*model, values=values, sizes=(first,))[0]["doubtful"]
+
+
+def test_sound_next_to_its_sampling_rate_is_one_item(tmp_path: Path) -> None:
+    np.save(tmp_path / "clip.npy", np.ones(48, np.float32))
+    sound, values = model_input("x", shape=[None]), (f"x={tmp_path}/clip.npy",)
+    for rate in ([], [1]):
+        assert described(sound, model_input("sample_rate", "int32", rate), values=values)[0]["shape"] == [48]
+    # Two columns of a table.
+    for other in (model_input("sample_rate", "int32", [None]), model_input("age", shape=[None])):
+        assert described(sound, other, values=values)[0]["shape"] == [None]
+
+
+def test_a_list_of_numbers_is_as_long_as_it_is() -> None:
+    ids, mask = (model_input(name, "int64", ["batch", "seq"]) for name in ("ids", "mask"))
+    values = ("ids=101,2023,102",)
+    found = described(ids, mask, values=values)
+    assert [each["shape"] for each in found] == [[None, 3], [None, 3]]
+    assert arrays(found, 2, values)["ids"].tolist() == [[101, 2023, 102]] * 2
+    with pytest.raises(WorkloadError, match="has the shape"):
+        described(ids, mask, values=("ids=101",))
+
+
 def test_a_file_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("item.npy", np.ones((400, 81), "float32"))
@@ -698,6 +862,17 @@ def test_only_possible_batch_sizes_are_kept() -> None:
         "the inputs of m have no batch dimension",
         "m has no inputs, and so no batch",
     ]
+    whole = described(model_input("x", shape=["batch", 3, "h", "w"]), sizes=("x=8,3,64,64",))
+    assert why_fixed("m", whole) == (
+        "--input-shape gives m whole shapes, so a call is one item (if they have the batch, leave it out: "
+        "--input-shape x=3,64,64 --batch-size 8)"
+    )
+    one = described(model_input("x", shape=[None, 224, 224, 3]), sizes=("x=1,224,224,3",))
+    assert why_fixed("m", one).endswith("leave it out: --input-shape x=224,224,3)")
+    sound = described(model_input("x", shape=[None]), sizes=("x=16000",))
+    graph = [model_input("x", shape=["num_nodes", 64]), model_input("edge_index", "int64", [2, "num_edges"])]
+    for each in (sound, described(*graph, sizes=("x=9,64", "edge_index=2,20"))):
+        assert why_fixed("m", each) == "the inputs of m have no batch dimension"
     assert possible_sizes([1, 2, 4], [open_batch]) == [1, 2, 4]
     assert possible_sizes([1, 2, 4], [open_batch, of_four]) == [4]
     assert possible_sizes([1, 2], [of_four]) == []
@@ -847,7 +1022,11 @@ def test_failures_name_the_inputs_that_were_made_up() -> None:
     )
     assert "--input NAME=FILE" in advice
     assert "--input-range ids=0:7)" in blame.explained(ValueError("indices[0] = 9 is not in [0, 7)"), found, 2)[0]
-    assert "whole shapes" in blame.explained(ValueError("indices[0] = 3 is not in [0, 2)"), found, 2)[1]
+    beyond = ValueError("indices[0] = 3 is not in [0, 2)")
+    assert "whole shapes" in blame.explained(beyond, found, 2)[1]
+    given = described(model_input("x", shape=[None, 4]), ids, values=("x=1", "ids=3"))
+    assert "whole shapes" in blame.explained(beyond, given, 2)[1]
+    assert blame.explained(beyond, given, 4) == ("", "")
     for error, file in (("Could not parse example input, value: 'On'", "train.tfrecord"), ("no", "photo.jpg")):
         assert f"(--input image_bytes={file})" in blame.explained(ValueError(error), found, 1)[0]
     assert blame.explained(ValueError(RESHAPE), found, 1)[1] == "use --batch-size 4"
@@ -1163,6 +1342,31 @@ def test_an_item_to_which_a_graph_of_tensorflow_adds_the_batch(nodes: list[Any],
     assert flat.without_batch([(0, 0)]) == without
 
 
+@pytest.mark.parametrize(
+    ("yes", "no", "is_check"),
+    [
+        (["NoOp"], ["Const", "Assert", "NoOp"], True),
+        (["NoOp"], ["If"], True),
+        (["Conv2D"], ["Assert", "NoOp"], False),
+        (["Identity"], ["Identity"], False),
+    ],
+)
+def test_a_branch_is_a_check_if_it_computes_nothing(yes: list[str], no: list[str], is_check: bool) -> None:
+    def node(operator: str, *names: str) -> Any:
+        values = [SimpleNamespace(func=SimpleNamespace(name=name)) for name in names]
+        return SimpleNamespace(op=operator, attr=dict(zip(("then_branch", "else_branch"), values, strict=False)))
+
+    bodies = {"yes": yes, "no": no, "passes": ["NoOp"], "stops": ["Assert"]}
+    functions = [
+        SimpleNamespace(
+            signature=SimpleNamespace(name=name), node_def=[node(each, "passes", "stops") for each in operators]
+        )
+        for name, operators in bodies.items()
+    ]
+    graph: Any = SimpleNamespace(as_graph_def=lambda: SimpleNamespace(library=SimpleNamespace(function=functions)))
+    assert Flat(graph).is_check(SimpleNamespace(node_def=node("If", "yes", "no"))) is is_check
+
+
 TABLES = [
     # name, nodes before the lookup, the table's shape, how it is looked up
     ("a constant of the graph", "Constant", (90, 4), {}),
@@ -1302,8 +1506,8 @@ def test_exporters_number_the_batches_of_inputs() -> None:
         inputs = [model_input("x", shape=["batch", 3]), model_input("y", shape=[name, 5])]
         assert [each["shape"] for each in shapes.placed(inputs, {})] == [[None, 3], [None, 5]]
     # PyTorch names what has none after its input.
-    numbered = [model_input("tokens", shape=["tokens_dynamic_axes_1", "tokens_dynamic_axes_2"])]
-    assert [each["shape"] for each in shapes.placed(numbered, {"tokens": [128]})] == [[None, 128]]
+    numbered = model_input("tokens", shape=["tokens_dynamic_axes_1", "tokens_dynamic_axes_2"])
+    assert described(numbered, sizes=("tokens=128",))[0]["shape"] == [None, 128]
 
 
 def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:

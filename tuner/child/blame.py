@@ -153,17 +153,18 @@ def explained(error: BaseException, described: Sequence[Report], batch_size: int
     suspects = suspected(described, is_of_values=is_of_values)
     batched = [each for each in described if "made_up" in each and None in each["shape"]]
     is_misfit = len(batched) > 1 and _MISFIT.search(str(error))
-    if not suspects:
-        return "", _WHOLE if is_misfit else ""
-    file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
     n_rows = None if beyond is None else int(beyond[1]) if beyond[1] else int(beyond[2]) + 1
+    is_of_items = n_rows == batch_size  # as many rows as items
+    if not suspects:
+        return "", _WHOLE if is_misfit or (is_of_items and batched) else ""
+    file = next((name for pattern, name in _FILES if re.search(pattern, str(error))), "")
     named = [
         "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each, file, n_rows))
         for each in suspects[:_MOST]
     ]
     more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
     advice = "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH"
-    if beyond and n_rows == batch_size:  # as many rows as items
+    if is_of_items:
         advice = _WHOLE
     elif is_misfit:
         advice += "; " + _WHOLE

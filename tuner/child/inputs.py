@@ -163,13 +163,14 @@ def described_inputs(
 ) -> list[Report]:
     """Return what each input of a model that was found takes, and what it is fed with.
 
-    `model_inputs` are name, dtype and shape: None where the rank is not known, and of open dimensions their names, or
-    null. `dtype_of` gives NumPy's type of a type's name. `facts` are what the graph uses their values for; those of an
-    ONNX file are read from it. Returned are name, `known_as`, what the user calls it, dtype, shape (null for the
-    batch), `batch_axis`, `range`, `made_up` and `given`, `values`, which says what it holds, and whether that is
-    `doubtful`. Raises WorkloadError for shapes that are missing, for shapes and values that do not fit, and for names
-    that no input has.
+    `model_inputs` are name, dtype and shape: None where the rank is not known, and of open dimensions their names,
+    or null. `dtype_of` gives NumPy's type of a type's name. `facts` are what the graph uses their values for; those
+    of an ONNX file are read from it. Returned are name, `known_as`, what the user calls it, dtype, shape (null for
+    the batch), `model_shape`, which the model has, `batch_axis`, `range`, `made_up` and `given`, `values`, which
+    says what it holds, and whether that is `doubtful`. Raises WorkloadError for shapes that are missing, for shapes
+    and values that do not fit, and for names that no input has.
     """
+    model_inputs = shapes.without_numbers(model_inputs)
     names = [each["name"] for each in model_inputs]
     for option, by_input in (
         ("--input-shape", spec["shapes"]),
@@ -191,6 +192,7 @@ def described_inputs(
         dict(
             each,
             known_as=each["name"],
+            model_shape=each["shape"],
             range=input_range(each, spec["ranges"].get(each["name"])),
             given=spec["values"].get(each["name"]),
         )
@@ -217,7 +219,13 @@ def described_inputs(
             is_worked_out=name in facts.worked_out,
         )
         if each["given"] is not None:
-            user_inputs.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
+            n_rows = len(user_inputs.items_of(each, dtype_of))  # refuses what cannot be fed, before all is measured
+            is_shown = name in facts.batch_at or shapes.BATCH in spec["shapes"].get(name, ())
+            is_shown = is_shown or spec.get("kind") == "keras" or any(map(shapes.is_batch, each["model_shape"] or ()))
+            if n_rows > MANY and not is_shown and shapes.may_be_one_item(each, others):
+                whole = ",".join(map(str, [n_rows, *shapes.item_shape(each)]))
+                each["values"] += ROWS_NOTE % (n_rows, name, whole)
+                each["doubtful"] = True
     return described
 
 
@@ -237,12 +245,15 @@ def input_shapes(
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
         holds_items = file and (each["dtype"] != "string" or not user_inputs.is_one_item(file))
-        if holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
-            items = user_inputs.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
+        text = (each["given"] or {}).get("text", "")
+        if holds_items and values.is_one_sound(placed, [other for other in described if other is not each]):
+            items = user_inputs.given_items(dict(placed, item_rank=1), dtype_of)
             each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
         elif holds_items and shapes.is_missing(placed["shape"]):
             items = user_inputs.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
+        elif "," in text and each["dtype"] != "string" and rank == 1 and shapes.is_missing(placed["shape"]):
+            sizes[each["name"]] = [text.count(",") + 1]
     placed_at = placed_inputs(described, sizes)
     missing = [each for each in placed_at if shapes.is_missing(each["shape"])]
     if missing:
@@ -286,6 +297,8 @@ def follows_batch(n: Any) -> bool:
     return isinstance(n, str) and "batch" in n and any(sign in n for sign in "*+/")
 
 
+MANY = 16  # rows of a file, and more than most batches
+ROWS_NOTE = ", one of its %d rows per item (--input-shape %s=%s makes them one item)"
 WITHOUT_BATCH = " without the batch"
 WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
 BATCH_NOTE = "; if the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"

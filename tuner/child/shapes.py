@@ -19,11 +19,13 @@ Report = Dict[str, Any]
 
 BATCH = "batch"  # what stands in `--input-shape` for it
 EXAMPLE = 128  # a size that a dimension could be given
+SAMPLING_RATE = 16000
 # What the batch is called, the clearest names first: a model with a `batch` may have an `n` of points.
 _BATCH_NAMES = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (r"(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?(?:[_.-]?\d+)?|bs|bsz", r"b", r"n")
 ]
+_NUMBERED = re.compile(r"unk__\d+|(?:p2o\.)?DynamicDimension\.\d+|.*_dynamic_axes_\d+")  # tf2onnx, Paddle, PyTorch
 _PARTS = {
     "time", "timesteps", "seq", "sequence", "seqlen", "frames", "steps", "length", "len", "tokens", "t", "l",
     "samples", "audio", "wav", "waveform", "signal", "height", "width", "h", "w", "rows", "cols", "columns",
@@ -31,6 +33,12 @@ _PARTS = {
 """Words of names for parts of an item, such as its times or its lines."""
 _MEMBERS = {"node", "nodes", "edge", "edges", "point", "points", "vertex", "vertices", "atom", "atoms"}
 """Words of names for what a graph or a cloud consists of: it is an item, and has no batch if they come first."""
+_CLOUDS, _ENDS = {"voxel", "voxels", "pillar", "pillars"}, {"senders", "receivers"}
+"""Words of names of first dimensions, and of inputs of one dimension: if all have a file, these are one item."""
+SOUND = {"audio", "wav", "waveform", "signal", "samples", "pcm", "speech", "sound"}
+_ROWS = {"frames", "points", "cloud", "pointcloud", "nodes", "atoms", "vertices"}
+_TOKENS = {"ids", "input_ids", "token_ids", "tokens", "input_tokens"}
+"""Words of names of inputs, and names of inputs of integers, whose first dimension may be no batch."""
 _SIDE = 32  # pixels that a side of an image has: fewer may be a batch
 _OF_GRAPHS = [({"edge", "edges"}, [2, None]), ({"adj", "adjacency", "laplacian"}, [None, None])]
 """Words of names of inputs that only a graph has, and their shapes."""
@@ -41,28 +49,46 @@ def shape_text(shape: Sequence[Dimension]) -> str:
     return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
 
 
+def without_numbers(model_inputs: Sequence[Report]) -> List[Report]:
+    """Return inputs without the names that a converter numbers, as these show nothing: each open dimension has one."""
+    names = [n for each in model_inputs for n in each["shape"] or ()]
+    numbered = {n for n in names if isinstance(n, str) and _NUMBERED.fullmatch(n) and names.count(n) == 1}
+    return [
+        dict(each, shape=each["shape"] and [None if n in numbered else n for n in each["shape"]])
+        for each in model_inputs
+    ]
+
+
 def is_part(name: Dimension) -> bool:
     """Return whether a dimension is named as one of the parts of an item is, and not as a batch."""
-    is_numbered = isinstance(name, str) and "_dynamic_axes_" in name  # by PyTorch, after the input that it is of
-    return _has_word(name, _MEMBERS) or (not is_numbered and _has_word(name, _PARTS))
+    return _has_word(name, _MEMBERS | _PARTS)
 
 
 def _has_word(name: Dimension, words: Set[str]) -> bool:
     return isinstance(name, str) and bool(words.intersection(re.split(r"[^a-z]+", name.lower())))
 
 
-def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> bool:
+def takes_graph(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape], names: Set[str]) -> bool:
     """Return whether names show that a model takes one graph: names of first dimensions, or of an input of edges.
 
     Such an input has the shape (2, ?), or (?, ?) if it is a matrix, and inputs of nodes have no more dimensions. A user
-    who gives it one size knows of a batch.
+    who gives it one size knows of a batch. `names` is what the batch is called: a clear one decides, but first
+    dimensions that are called N or s0 may be nodes.
     """
     shapes = {each["name"]: each["shape"] or [None] for each in model_inputs}
-    if any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
+    if not names and any(_has_word(shape[0], _MEMBERS) for shape in shapes.values()):
+        return True
+    is_said = any(BATCH in sizes for sizes in user_shapes.values())
+    if names and (is_said or any(pattern.fullmatch(n) for pattern in _BATCH_NAMES[:2] for n in names)):
+        return False
+    if all("file" in (each.get("given") or {}) for each in model_inputs) and any(
+        _has_word(shape[0], _CLOUDS) or (len(shape) == 1 and _has_word(name, _ENDS)) for name, shape in shapes.items()
+    ):
         return True
     are_rows = len(shapes) > 1 and all(len(shape) <= 2 for shape in shapes.values())
+    forms = {name: [n if isinstance(n, int) else None for n in shape] for name, shape in shapes.items()}
     return are_rows and any(
-        any(_has_word(name, words) and shape == form for words, form in _OF_GRAPHS)
+        any(_has_word(name, words) and forms[name] == form for words, form in _OF_GRAPHS)
         and len(user_shapes.get(name) or shape) == 2
         for name, shape in shapes.items()
     )
@@ -136,6 +162,7 @@ def batch_axis(
 def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> List[Report]:
     """Return each input with its `shape`, null for the batch, and with `batch_axis`, the place of that.
 
+    If the user gives whole shapes, `given_batch_at` is where the batch would have been.
     What is not known of a shape stays open: `missing` finds it. Raises ValueError with the name of an input for sizes
     that do not fit it.
     """
@@ -147,13 +174,17 @@ def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Lis
         if each["shape"] is not None:
             axis = batch_axis(each["shape"], names, has_names=bool(names), others=others, usual=each.get("batch_at", 0))
         axes.append(axis)
-    is_graph = not names and takes_graph(model_inputs, user_shapes)
-    if is_graph or _are_whole(model_inputs, axes, user_shapes):
+    is_graph = takes_graph(model_inputs, user_shapes, names)
+    is_whole = not is_graph and _are_whole(model_inputs, axes, user_shapes)
+    usual = axes
+    if is_graph or is_whole:
         names, axes = set(), [None] * len(axes)
     resolved = []
-    for each, axis in zip(model_inputs, axes):
+    for each, axis, usual_axis in zip(model_inputs, axes, usual):
         shape, axis = _sized(each, axis, user_shapes.get(each["name"]))
         resolved.append(dict(each, shape=shape, batch_axis=axis))
+        if is_whole:
+            resolved[-1]["given_batch_at"] = usual_axis
     sizes: Dict[str, int] = {}
     for each, before in zip(resolved, model_inputs):
         for name, size in zip(before["shape"] or (), each["shape"] or ()):
@@ -180,11 +211,15 @@ OPEN = "?"  # a dimension that has to be given
 
 
 def _evaluated(n: Dimension, sizes: Dict[str, int]) -> Dimension:
-    """Return the size of a named dimension, of a sum or product of named ones too; OPEN where it is not known."""
+    """Return the size of a named dimension, of a sum or product of named ones too; OPEN where it is not known.
+
+    The total length of a decoder with a cache is what has passed and what comes.
+    """
     if not isinstance(n, str):
         return n
     if n in sizes:
         return sizes[n]
+    n = re.sub(r"^total_(\w+)$", r"past_\1 + \1", n)
     terms = [re.split(r"\s*\*\s*", term) for term in re.split(r"\s*\+\s*", n)]
     known = {name: sizes.get(name, int(name) if name.isdigit() else None) for names in terms for name in names}
     if terms == [[n]] or None in known.values():
@@ -213,7 +248,9 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
     whole = [*sizes[:axis], BATCH, *sizes[axis:]]
     if _fits(shape, whole):
         return [shape[place] if n == BATCH else n for place, n in enumerate(whole)], axis
-    # As it is written where the first dimension is the batch.
+    # As it is written where the first dimension is the batch, or whole.
+    if isinstance(shape[0], int) and shape[axis] is None and _fits(shape, sizes):
+        return list(sizes), 0
     from_second = [BATCH, *sizes]
     if axis == 0 or not _fits(shape, from_second):
         raise ValueError(model_input["name"])
@@ -242,6 +279,21 @@ def _fits(shape: Sequence[Dimension], sizes: Sequence[Dimension]) -> bool:
     return all(n == BATCH or not isinstance(m, int) or m == n for m, n in zip(shape, sizes))
 
 
+def may_be_one_item(described: Report, others: Sequence[Report]) -> bool:
+    """Return whether the rows of a file could be one item: of an input that is named as parts, which alone are open.
+
+    Nothing shows that the first dimension is the batch: frames (?, 80) or tokens (?) may have none.
+    """
+    shape, words = described["shape"], re.split(r"[^a-z]+", described["name"].lower())
+    if shape[:1] != [None] or len(shape) > 2 or any(None in other["shape"] for other in others):
+        return False
+    if len(shape) == 2:
+        return "float" in described["dtype"] and bool(_ROWS.intersection(words))
+    if "int" in described["dtype"]:
+        return "_".join(words) in _TOKENS
+    return "float" in described["dtype"] and bool(SOUND.intersection(words))
+
+
 def item_shape(described: Report) -> List[int]:
     """Return the shape of an item: without the batch."""
     return [n for place, n in enumerate(described["shape"]) if place != described["batch_axis"] and n is not None]
@@ -261,7 +313,14 @@ def example(placed_input: Report) -> str:
     """Return what an input of `placed` could be given as `--input-shape`."""
     shape = [None, OPEN] if placed_input["shape"] is None else placed_input["shape"]
     axis = 0 if placed_input["shape"] is None else placed_input["batch_axis"]
-    return ",".join(str(EXAMPLE if n in (OPEN, None) else n) for place, n in enumerate(shape) if place != axis)
+    item = [n for place, n in enumerate(shape) if place != axis]
+    size, name = EXAMPLE, placed_input["name"]
+    if len(item) == 1 and _has_word(name, {"timestep", "timesteps"}):
+        size = 1
+    elif len(item) == 1 and "float" in placed_input["dtype"]:
+        names = [name, *(placed_input.get("model_shape") or ())]
+        size = SAMPLING_RATE if name.endswith("input_values") or any(_has_word(n, SOUND) for n in names) else EXAMPLE
+    return ",".join(str(size if n in (OPEN, None) else n) for n in item)
 
 
 def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> List[str]:
@@ -269,7 +328,8 @@ def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Li
     given = dict(user_shapes)
     typed: List[str] = []
     # What is a sum or product of others follows from these.
-    sums = [each["name"] for each in model_inputs if any(re.search(r"[+*]", str(n)) for n in each["shape"] or ())]
+    is_sum = re.compile(r"[+*]|^total_").search
+    sums = [each["name"] for each in model_inputs if any(is_sum(str(n)) for n in each["shape"] or ())]
     while True:
         missing = [each for each in placed(model_inputs, given) if is_missing(each["shape"])]
         if not missing:

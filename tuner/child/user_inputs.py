@@ -9,7 +9,7 @@ import re
 from math import prod
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from .shapes import item_shape, shape_text
+from .shapes import OPEN, item_shape, shape_text
 
 # Files that hold items; of all others the bytes are one item, but of TFRecords.
 ITEM_FILES = (".npy", ".npz", ".json", ".jsonl", ".ndjson")
@@ -324,7 +324,32 @@ def stacked(described: Report, items: Any) -> Any:
             "it has the shape %s" % shape_text(list(array.shape)),
             "expected %s, or a batch of them" % expected,
         )
-    return array
+    return np.moveaxis(array, items_at(described, array.shape), 0)
+
+
+def items_at(described: Report, sizes: Sequence[int]) -> int:
+    """Return which dimension of an array are its items: the first, or the one that the model has as the batch.
+
+    If both fit, one item is likelier than items of size 1. Raises WorkloadError if nothing decides.
+    """
+    axis: Optional[int] = described["batch_axis"]
+    shape = described["shape"]
+    if not axis or described["item_rank"] != len(shape) - 1 or len(sizes) != len(shape):
+        return 0
+    wanted = [n for place, n in enumerate(shape) if place != axis]
+    items = {place: [n for at, n in enumerate(sizes) if at != place] for place in (0, axis)}
+    fitting = [place for place in items if all(m in (n, OPEN, None) for n, m in zip(items[place], wanted))]
+    if len(fitting) < 2 or items[0] == items[axis] or sizes[0] == 1:
+        return fitting[0] if fitting else 0
+    if sizes[axis] == 1:
+        return axis
+    whole = [",".join(map(str, [*item[:axis], "batch", *item[axis:]])) for item in items.values()]
+    raise refused(
+        described,
+        "its shape %s is %d items of %s, or %d items in the model's order of dimensions"
+        % (shape_text(list(sizes)), sizes[0], shape_text(list(items[0])), sizes[axis]),
+        "give the shape: --input-shape %s=%s or %s" % (described["name"], *whole),
+    )
 
 
 def typed(described: Report, array: Any, dtype_of: DtypeOf) -> Any:

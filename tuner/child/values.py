@@ -38,7 +38,7 @@ import re
 from math import prod
 from typing import Any, Dict, List, Optional, Sequence
 
-from .shapes import item_shape
+from .shapes import SAMPLING_RATE, SOUND, item_shape
 from .user_inputs import DtypeOf, batch_of_items, file_text, items_of, shortened, strings
 
 SEED = 20160627
@@ -46,7 +46,6 @@ TEXT = (
     "On Monday morning the small museum near the old harbour opened its new hall, where visitors follow how ships were "
     "built, repaired and sailed over four centuries, and children may try every knot that a sailor had to know well."
 )
-SAMPLING_RATE = 16000
 _SWITCHES = {"training", "train", "is_training", "is_train", "learning_phase", "keras_learning_phase", "train_mode"}
 _NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label", "labels", "indices"}
 _CHANCES = {"prob", "probs", "probability", "rate", "ratio"}
@@ -66,7 +65,6 @@ _NAMES = {
     "id", "ids", "label", "labels", "class", "classes", "category", "type", "index", "idx", "user", "item",
     "token", "word", "genre", "code",
 }  # fmt: skip
-_SOUND = {"audio", "wav", "waveform", "signal", "samples", "pcm", "speech", "sound"}
 _RATES = {"sr", "sample_rate", "sampling_rate", "samplerate"}
 # Numbers of something else than the parts of another input.
 _COUNTS = {"beams", "beam", "classes", "heads", "layers", "return", "groups", "iterations", "iters", "inference"}
@@ -134,7 +132,8 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     if "int" in dtype:
         is_doubtful = is_for_all or may_count(words, n_values, others)
         return dict({"range": [0, 2]}, **({"doubtful": True} if is_doubtful else {}))
-    is_sound = described["shape"] == [None] and (bool(_SOUND.intersection(words)) or not others)
+    is_named = described["shape"] == [None] and bool(SOUND.intersection(words))
+    is_sound = is_named or is_one_sound(described, others)
     is_extent = n_values <= _FEW and bool(_EXTENTS.intersection(words[-1:])) and any(is_grid(each) for each in others)
     return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all or is_extent else {}))
 
@@ -165,6 +164,13 @@ def correct(
     described["doubtful"] = (described["doubtful"] and not is_plain) or decides
 
 
+def is_one_sound(described: Report, others: Sequence[Report]) -> bool:
+    """Return whether an input of one open dimension is a sound: it is the only one, or a sampling rate is with it."""
+    rates = [each["shape"] for each in others if "_".join(words_of(each["name"])) in _RATES]
+    is_with_rate = any(shape is not None and all(isinstance(n, int) for n in shape) for shape in rates)
+    return described["shape"] == [None] and "float" in described["dtype"] and (not others or is_with_rate)
+
+
 def is_grid(described: Report) -> bool:
     """Return whether an item of an input has two dimensions or more, as images and frames of sound have."""
     return len(item_shape(described)) >= 2
@@ -186,7 +192,10 @@ def may_count(words: Sequence[str], n_values: int, others: Sequence[Report]) -> 
 
 
 def measured(described: Report, others: Sequence[Report]) -> Optional[int]:
-    """Return the size that a length is one of: of the input whose name has most in common, its first but the batch."""
+    """Return the size that a length is one of: of the input whose name has most in common, its first but the batch.
+
+    A size that the model leaves open comes before one that is written into it, such as the bands of a spectrogram.
+    """
     own = set(words_of(described["name"]))
     candidates = [
         each
@@ -195,7 +204,10 @@ def measured(described: Report, others: Sequence[Report]) -> Optional[int]:
     ]
     if not candidates:
         return None
-    return item_shape(max(candidates, key=lambda each: len(own.intersection(words_of(each["name"])))))[0]
+    found = max(candidates, key=lambda each: len(own.intersection(words_of(each["name"]))))
+    sizes = zip(found["shape"], found.get("model_shape") or found["shape"])
+    open_sizes = [n for place, (n, before) in enumerate(sizes) if n and not isinstance(before, int)]
+    return (open_sizes or item_shape(found))[0]
 
 
 def fitting(value: int, dtype: str) -> int:

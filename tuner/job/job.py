@@ -517,6 +517,15 @@ def why_fixed(model: str, described: Sequence[Mapping[str, Any]]) -> str:
     if not described:
         return f"{model} has no inputs, and so no batch"
     size = fixed_batch_size(described) if fixed_batch_sizes(described) else None
+    whole = next((each for each in described if each.get("given_batch_at") is not None), None)
+    if size is None and whole is not None:
+        sizes = list(whole["shape"])
+        size = sizes.pop(whole["given_batch_at"])
+        without = f"{whole['known_as']}={','.join(map(str, sizes))}" + (f" --batch-size {size}" if size > 1 else "")
+        return (
+            f"--input-shape gives {model} whole shapes, so a call is one item (if they have the batch, leave it out: "
+            f"--input-shape {without})"
+        )
     return f"the inputs of {model} have " + ("no batch dimension" if size is None else f"the fixed batch size {size}")
 
 
