@@ -478,6 +478,8 @@ def test_a_length_that_measures_nothing_is_one() -> None:
     # Bands come before times.
     bands = model_input("x", shape=["B", 80, "T"])
     assert described(bands, model_input("x_len", "int32", ["B"]), sizes=("x=80,50",))[1]["values"] == "= 50"
+    whole = described(bands, model_input("x_len", "int32", ["B"]), sizes=("x=8,80,50", "x_len=8"))
+    assert whole[1]["values"] == "= 50"
     frames = model_input("x", shape=["time", "batch", 80])
     assert described(model_input("x_len", "int32", ["batch"]), frames, sizes=("x=50,80",))[0]["values"] == "= 50"
 
@@ -750,6 +752,8 @@ def test_a_list_of_numbers_is_as_long_as_it_is() -> None:
     assert arrays(found, 2, values)["ids"].tolist() == [[101, 2023, 102]] * 2
     with pytest.raises(WorkloadError, match="has the shape"):
         described(ids, mask, values=("ids=101",))
+    with pytest.raises(WorkloadError, match="has the shape"):
+        described(model_input("x", shape=["batch", "n"]), values=("x=0,5",))
 
 
 def test_a_file_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

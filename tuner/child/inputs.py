@@ -252,7 +252,7 @@ def input_shapes(
         elif holds_items and shapes.is_missing(placed["shape"]):
             items = user_inputs.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
-        elif "," in text and each["dtype"] != "string" and rank == 1 and shapes.is_missing(placed["shape"]):
+        elif "," in text and "int" in each["dtype"] and rank == 1 and shapes.is_missing(placed["shape"]):
             sizes[each["name"]] = [text.count(",") + 1]
     placed_at = placed_inputs(described, sizes)
     missing = [each for each in placed_at if shapes.is_missing(each["shape"])]

@@ -206,7 +206,8 @@ def measured(described: Report, others: Sequence[Report]) -> Optional[int]:
         return None
     found = max(candidates, key=lambda each: len(own.intersection(words_of(each["name"]))))
     sizes = zip(found["shape"], found.get("model_shape") or found["shape"])
-    open_sizes = [n for place, (n, before) in enumerate(sizes) if n and not isinstance(before, int)]
+    known = [found["batch_axis"], found.get("given_batch_at")]
+    open_sizes = [n for place, (n, m) in enumerate(sizes) if place not in known and n and not isinstance(m, int)]
     return (open_sizes or item_shape(found))[0]
 
 
