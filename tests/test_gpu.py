@@ -24,7 +24,7 @@ from msgspec import convert, structs
 from tests.command_line import tftune
 from tests.conftest import QUIET, Call, Card
 from tests.frameworks import MADE_MACHINE, STOCK
-from tests.gpu import report
+from tests.gpu import plan, report
 from tuner.deploy.program import copies
 from tuner.devices.cpu import Rapl
 from tuner.devices.gpu import (
@@ -770,3 +770,36 @@ def test_the_stock_wheel_says_why_it_sees_no_gpu(
     if reason == "libcudart.so.12":
         assert "libcudnn.so.9" in said
         assert "this build is for CUDA 12" in said
+
+
+# --- the plan for a machine with a GPU
+
+
+def test_a_step_of_the_plan_leaves_a_file_or_a_reason_and_ends_in_time(tmp_path: Path) -> None:
+    def ran(file: str, code: str, limit_s: float = 60.0) -> str:
+        return plan.run(plan.Step(file=file, words=[sys.executable, "-c", code], limit_s=limit_s), tmp_path)
+
+    assert ran("fine.txt", "print('a table')") == ""
+    assert ran("finding.txt", "print('slower'); raise SystemExit(1)") == ""
+    assert ran("bad.txt", "import sys; print('tftune: no memory', file=sys.stderr); sys.exit(3)") == (
+        "exit code 3: tftune: no memory"
+    )
+    assert ran("slow.txt", "import time; time.sleep(60)", limit_s=1.0) == "took longer than 1 s"
+    assert {path.name for path in tmp_path.glob("*.txt")} == {"fine.txt", "finding.txt"}
+
+
+def test_the_plan_skips_what_is_there_and_fits_its_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [step.file for step in plan.steps(tmp_path, "gpu")]
+    assert len(set(files)) == len(files)
+    (tmp_path / files[0]).touch()
+    started: list[str] = []
+
+    def run(step: plan.Step, _: Path) -> str:
+        started.append(step.file)
+        return "exit code 3: no memory"
+
+    monkeypatch.setattr(plan, "run", run)
+    monkeypatch.setattr(sys, "argv", ["plan", str(tmp_path), "--minutes", "1.5"])
+    plan.main()
+    assert started == [file for file in files if not file.startswith(("tests", "benchmarks"))]  # those need 100 s
+    assert len((tmp_path / "failures.txt").read_text().splitlines()) == len(started)

@@ -18,7 +18,7 @@ Document = Mapping[str, Any]
 
 
 def report(folder: Path) -> Iterator[str]:
-    """Yield the lines: the GPU, the answers, the batch curves, the benchmarks, and how the tests ended."""
+    """Yield the lines: the GPU, the answers, the batch curves, the tables, and which steps failed."""
     about = json.loads((folder / "inspect.json").read_text())
     gpu, build = about["device"], about["runtime"]
     yield f"# {gpu['model']}"
@@ -29,16 +29,21 @@ def report(folder: Path) -> Iterator[str]:
         f"{about['machine']['physical_cores']} cores of {about['machine']['cpu_model']}; "
         f"commit {(folder / 'commit.txt').read_text().strip()[:12]}."
     )
-    for name in ("resnet50", "bert-base"):
-        path = folder / f"{name}.json"
-        if path.is_file() and path.read_text().strip():
-            yield ""
-            yield from study(json.loads(path.read_text()))
-    for title, file in (("Benchmarks", "benchmarks.md"), ("Tests", "tests.txt")):
-        if (folder / file).is_file():
-            text = (folder / file).read_text().strip()
-            yield f"\n## {title}\n"
-            yield text if file.endswith(".md") else f"    {text.splitlines()[-1] if text else 'no output'}"
+    newest = {path.stem.rpartition("-")[0]: path for path in sorted(folder.glob("search-*.json"))}
+    for path in newest.values():
+        yield ""
+        yield from study(json.loads(path.read_text()))
+    for path in sorted([*folder.glob("overhead-*.txt"), *folder.glob("frameworks-*.txt")]):
+        yield f"\n## {path.stem.replace('-', ' ')}\n\n```text\n{path.read_text().strip()}\n```"
+    if (folder / "benchmarks.md").is_file():
+        yield "\n## Benchmarks\n"
+        yield (folder / "benchmarks.md").read_text().strip()
+    yield "\n## Steps\n"
+    for path in sorted(folder.glob("tests-*.txt")):
+        yield f"- {path.stem}: {path.read_text().strip().splitlines()[-1]}"
+    for name in ("times.txt", "failures.txt"):
+        if (folder / name).is_file():
+            yield from (f"- {line}" for line in (folder / name).read_text().splitlines())
 
 
 def study(document: Document) -> Iterator[str]:
