@@ -784,8 +784,10 @@ def test_a_step_of_the_plan_leaves_a_file_or_a_reason_and_ends_in_time(tmp_path:
     assert ran("bad.txt", "import sys; print('tftune: no memory', file=sys.stderr); sys.exit(3)") == (
         "exit code 3: tftune: no memory"
     )
-    assert ran("slow.txt", "import time; time.sleep(60)", limit_s=1.0) == "took longer than 1 s"
-    assert {path.name for path in tmp_path.glob("*.txt")} == {"fine.txt", "finding.txt"}
+    interrupted = "import sys, time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('so far'); sys.exit(130)"
+    assert ran("interrupted.txt", interrupted, limit_s=2.0) == ""
+    assert ran("silent.txt", "import time; time.sleep(60)", limit_s=1.0).startswith("exit code ")
+    assert {path.name for path in tmp_path.glob("*.txt")} == {"fine.txt", "finding.txt", "interrupted.txt"}
 
 
 def test_the_plan_skips_what_is_there_and_fits_its_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@
     python -m tests.gpu.plan FOLDER --device cpu     a rehearsal without a GPU
 
 A step leaves what it printed in FOLDER, and is skipped the next time, so two quarters of an hour add up. A step that
-fails or takes too long leaves a line in FOLDER/failures.txt, and the plan goes on.
+takes too long is interrupted, and leaves what it has by then. If it fails it leaves a line in FOLDER/failures.txt, and
+the plan goes on.
 The interpreter with TensorFlow and CUDA is this one, or that of TFTUNE_GPU_PYTHON.
 """
 
@@ -52,17 +53,18 @@ def steps(folder: Path, device: str) -> Iterator[Step]:
             words = ["overhead", model, "--execution", execution, "--batch-size", "1,8,64,256"]
             yield tftune(f"overhead-{model}-{execution}.txt", *words, device=device)
     storage = ["--storage", f"sqlite:///{folder}/studies.db"]
-    for model in MODELS[1:]:
-        for numerics in ("keep", "may-change"):  # TF32 off and on, and mixed precision
-            words = ["frameworks", model, "--numerics", numerics, *storage]
-            yield tftune(f"frameworks-{model}-{numerics}.txt", *words, device=device)
+    for part in (1, 2):  # the same command continues
+        for model in MODELS[1:]:
+            for numerics in ("keep", "may-change"):  # TF32 off and on, and mixed precision
+                words = ["frameworks", model, "--numerics", numerics, *storage]
+                yield tftune(f"frameworks-{model}-{numerics}-{part}.txt", *words, device=device)
     searches = [
         (f"{model}-{objective}", [model, "--objective", objective])
         for model in MODELS[1:]
         for objective in ("throughput", *(["energy"] if device != "cpu" else []))
     ]
     searches.append(("resnet50-may-change", ["resnet50", "--numerics", "may-change"]))
-    for part in (1, 2, 3):  # the same command continues its study
+    for part in (1, 2, 3):
         for name, words in searches:
             yield tftune(f"search-{name}-{part}.json", "search", *words, *storage, "--json", device=device)
     yield Step(file="benchmarks.md", words=[sys.executable, "-m", "tests.benchmarks.gpu"], limit_s=90.0)
@@ -76,14 +78,14 @@ def run(step: Step, folder: Path) -> str:
         try:
             code = process.wait(step.limit_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # what tftune has measured is stored
+            process.send_signal(signal.SIGINT)  # tftune stores what it has measured, and shows it
             try:
-                process.wait(_END_S)
+                code = process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            return f"took longer than {step.limit_s:.0f} s"
-    if code not in (0, 1):  # 1 is a finding
+                return f"took longer than {step.limit_s:.0f} s"
+    if code not in (0, 1, 130) or not part.stat().st_size:  # 1 is a finding, 130 an interrupt
         lines = log.read_text().strip().splitlines() or part.read_text().strip().splitlines()
         return f"exit code {code}: {lines[-1] if lines else 'no output'}"
     part.rename(folder / step.file)

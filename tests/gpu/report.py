@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ def report(folder: Path) -> Iterator[str]:
         f"{about['machine']['physical_cores']} cores of {about['machine']['cpu_model']}; "
         f"commit {(folder / 'commit.txt').read_text().strip()[:12]}."
     )
-    newest = {path.stem.rpartition("-")[0]: path for path in sorted(folder.glob("search-*.json"))}
-    for path in newest.values():
+    for path in _last_parts(folder.glob("search-*.json")):
         yield ""
         yield from study(json.loads(path.read_text()))
-    for path in sorted([*folder.glob("overhead-*.txt"), *folder.glob("frameworks-*.txt")]):
+    for path in [*sorted(folder.glob("overhead-*.txt")), *_last_parts(folder.glob("frameworks-*.txt"))]:
         yield f"\n## {path.stem.replace('-', ' ')}\n\n```text\n{path.read_text().strip()}\n```"
     if (folder / "benchmarks.md").is_file():
         yield "\n## Benchmarks\n"
@@ -44,6 +43,11 @@ def report(folder: Path) -> Iterator[str]:
     for name in ("times.txt", "failures.txt"):
         if (folder / name).is_file():
             yield from (f"- {line}" for line in (folder / name).read_text().splitlines())
+
+
+def _last_parts(paths: Iterable[Path]) -> Iterable[Path]:
+    """Return the last part of each command that was run in parts."""
+    return {path.stem.rpartition("-")[0]: path for path in sorted(paths)}.values()
 
 
 def study(document: Document) -> Iterator[str]:
