@@ -208,6 +208,11 @@ def test_no_difference_says_that_there_is_nothing_to_set(space: Space) -> None:
     first, *rest = lines_of(study)
     assert first.startswith("= NO DIFFERENCE  resnet50: nothing to set; the best other setting runs at ")
     assert not any(line.startswith(("Apply", "Run", "Check", "Decide")) for line in rest)
+    tried = {trial.setting["batch_size"] for trial in study.history}
+    for sizes, told in (((640,), "; batch size 640 was"), ((640, 700, 900), "; batch sizes 640, 700 and 900 were")):
+        asked = structs.replace(study, batch_sizes=(*tried, *sizes))
+        assert lines_of(asked)[0].endswith(f"{told} not tried")
+    assert "tried" not in lines_of(structs.replace(study, batch_sizes=tuple(tried)))[0]
 
 
 def test_undecided_says_how_long_it_would_take(space: Space) -> None:
@@ -467,8 +472,10 @@ def test_a_pinned_process_is_not_called_valid_for_all_cores(better: StudyResult)
     warning = WarningResult.of(MeasurementWarning(code=Code.PINNED, observation=pin))
     study = structs.replace(better, warnings=(warning, *better.warnings))
     rows = dict(studycard.study_card(study, handle="last").rows)
-    assert rows["Valid"].startswith(f"{pin}; ")
-    assert f"# Measured on {pin}; " in tuner.Study(study).emit("sh")
+    assert f"; {pin}; measure again elsewhere" in rows["Valid"]
+    assert f"; {pin}\n" in tuner.Study(study).emit("sh")
+    assert 'cpu: "1"' in tuner.Study(study).emit("k8s")
+    assert json.loads(tuner.Study(study).emit("json"))["measured_cpus"] == 1
     assert studylist.outcome(study, "").endswith(f"; {pin}")
 
 

@@ -530,6 +530,19 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize(("b", "is_unseen"), [("openmp_threads=1,batch_size=32", True), ("batch_size=32", False)])
+def test_a_larger_batch_does_not_show_that_variables_arrive(b: str, is_unseen: bool, tmp_path: Path) -> None:
+    compare = ("compare", "--framework", "command", "--a", "command-default", "--b", b, "--batch-size", "8,32")
+    text = "n=$(date +%N | cut -c5-6); echo images/sec: $((1000 + 10 * {batch_size})).$n"
+    options = ("--metric-regex", r"images/sec: (\S+)", "--time-budget", "3s", "--json", "--", "sh", "-c", text)
+    ended = tftune_here(*compare, *options, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["verdict"] == "better"
+    assert ("unseen" in {each["code"] for each in document["warnings"]}) is is_unseen
+
+
+@pytest.mark.tensorflow
 def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     """The step of 3.4 and 2.9 ms is printed as 3 both times."""
     search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--one-process")
@@ -612,6 +625,7 @@ def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, word
         (r"\btime: ([0-9.]+)", False, "a time"),
         (r"\bp99=([0-9.]+)", False, "a time"),
         (r"clat.*avg=([0-9.]+)", False, "a time"),
+        (r"finished in ([0-9.]+)", False, "a time"),
         (
             r"Throughput: ([0-9.]+)",
             True,
@@ -658,6 +672,10 @@ def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytes
         ("[ $OMP_NUM_THREADS=4 ] && ./bench\n", None),
         ("os.environ.setdefault('OMP_NUM_THREADS', '4')\n", None),
         ("if os.environ['OMP_NUM_THREADS'] == '4': pass\n", None),
+        ("os.environ.update({'A': '1', 'OMP_NUM_THREADS': '4'})\n", 1),
+        ("run(env={**os.environ,\n    'OMP_NUM_THREADS': '4'})\n", 1),
+        ("os.environ.update({'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS', '4')})\n", None),
+        ("n = os.environ['OMP_NUM_THREADS']\nprint({'OMP_NUM_THREADS': n})\n", None),
     ],
 )
 def test_a_command_that_sets_a_knobs_variable_itself_is_told(
@@ -669,6 +687,29 @@ def test_a_command_that_sets_a_knobs_variable_itself_is_told(
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "cat", "bench.txt")[2]
     told = "bench.txt, line {}: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect\n"
     assert error == ("" if line is None else told.format(line))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("unset OMP_NUM_THREADS\n", True),
+        ("exec env -i PATH=$PATH ./bench\n", True),
+        ("env -u OMP_NUM_THREADS ./bench\n", True),
+        ("os.environ.pop('OMP_NUM_THREADS', None)\n", True),
+        ("del os.environ['OMP_NUM_THREADS']\n", True),
+        ("env -i OMP_NUM_THREADS=$OMP_NUM_THREADS ./bench\n", False),
+        ("unset MKL_NUM_THREADS\n", False),
+        ("env python -u bench.py\n", False),
+        ("# unset OMP_NUM_THREADS\n", False),
+    ],
+)
+def test_a_command_that_removes_a_knobs_variable_is_told(
+    text: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.txt").write_text(text)
+    error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "cat", "bench.txt")[2]
+    assert ("bench.txt, line 1: the command itself removes OMP_NUM_THREADS, and openmp_" in error) is is_told
 
 
 @pytest.mark.parametrize(

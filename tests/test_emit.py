@@ -32,6 +32,7 @@ from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
+from tuner.measure.objective import Objective
 from tuner.report import studycard
 from tuner.report.emit import SERVING, Batching, Format, emit
 from tuner.result.study import StudyResult
@@ -390,6 +391,15 @@ def test_batches_are_those_that_carry_most_under_load() -> None:
     assert file(SimpleNamespace(limit_ms=160.0, curves=(other,))) == file(None) == ["8", "0", "16"]
     assert file(SimpleNamespace(limit_ms=None, curves=(curve,))) == file(None)
     assert "memory: 5120Mi" in written(SimpleNamespace(limit_ms=None, curves=(curve,)))  # of 4 GiB each
+
+
+def test_of_a_command_only_the_largest_process_is_known_and_no_memory_is_emitted() -> None:
+    stored = (ROOT / "tests/data/studies/resnet50-processes.json").read_bytes()
+    study = msgspec.json.decode(stored, type=StudyResult)
+    assert study.recommended is not None
+    assert "memory: YOUR_MEMORY" not in studycard.snippet(study, study.recommended, Format.K8S)
+    study = structs.replace(study, objective=Objective.MAXIMIZE)
+    assert "memory: YOUR_MEMORY" in studycard.snippet(study, study.recommended, Format.K8S)
 
 
 def test_kubernetes_is_given_the_measured_memory_and_a_quarter_more() -> None:

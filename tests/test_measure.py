@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommen
 from tuner.measure.rounds import INCUMBENT, Contender, Round, merged, replicates, run_round
 from tuner.measure.warning import Code
 from tuner.plain import to_plain
-from tuner.result import evidence
+from tuner.result import document, evidence
 from tuner.result.decision import why_none
 from tuner.result.study import VerdictResult
 from tuner.result.wording import speed_up
@@ -29,6 +31,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate
+from tuner.study.trials import Trial
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
@@ -513,6 +516,9 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
     objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
     warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, batch_sizes)
     assert {each.code for each in warnings} == codes
+    below = replace(run, unit="", unit_of_all=unit)  # in a table
+    warnings = evidence.number_warnings([Round(slices={"a": [below]})], objective, batch_sizes)
+    assert (Code.WRONG_WAY in {each.code for each in warnings}) is (Code.WRONG_WAY in codes)
 
 
 @pytest.mark.parametrize(
@@ -605,6 +611,40 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     assert not evidence.unseen_warnings([(1, coarse)], 4, Objective.MINIMIZE)
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        # (threads, batch size): the ratio to the default, of 2 threads and batches of 8.
+        ({(1, 8): 1.0, (1, 32): 1.3}, "1 and 2 threads gave the same number"),
+        ({(1, 32): 1.3}, "no other setting was compared with the default at an equal batch size"),
+        ({(1, 32): 1.3, (2, 32): 1.3}, "no setting changed its number at an equal batch size"),
+        ({(1, 32): 1.3, (2, 32): 1.1}, None),
+        ({(1, 8): 0.8, (1, 32): 1.3}, None),
+        ({(2, 32): 1.3}, None),  # of which no variable was set
+    ],
+)
+def test_a_gain_of_the_batch_size_shows_no_variables(settings: dict[tuple[int, int], float], text: str | None) -> None:
+    def trial(number: int, threads: int, size: int, ratio: float) -> Trial:
+        own = Setting.of({"intra_op": threads, "batch_size": size})
+        known = {"log_ratio": math.log(ratio), "se": 0.001, "df": 9.0, "covariance": {}}
+        names = () if number else ("default",)
+        return Trial(number=number, setting=own, status=Status.OK, baselines=names, passes=(1,), **known)
+
+    trials = [trial(0, 2, 8, 1.0), *(trial(n, *each, ratio) for n, (each, ratio) in enumerate(settings.items(), 1))]
+    stored: Any = SimpleNamespace(
+        subject=SimpleNamespace(
+            default="default",
+            baselines={"default": SimpleNamespace(setting={"intra_op": 2, "batch_size": 8})},
+            catalogue=SimpleNamespace(n_threads=lambda setting: setting["intra_op"]),
+        ),
+        objective=Objective.MAXIMIZE,
+        process_sd=0.001,
+    )
+    warnings = document._unseen(stored, trials, None)
+    assert [text in each.observation for each in warnings if text] == [True] * bool(text)
+    assert bool(warnings) is bool(text)
+
+
 def test_a_unit_that_changes_leaves_the_digits_of_most_numbers() -> None:
     def printed(*numbers: tuple[float, float]) -> list[Slice]:
         run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
@@ -615,6 +655,29 @@ def test_a_unit_that_changes_leaves_the_digits_of_most_numbers() -> None:
     # 12.5, 12.4, 12 of a program that leaves zeros out.
     assert rounding(printed((12.5, 0.1), (12.0, 1.0), (11.9, 0.1))) < 0.01
     assert rounding([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "resolution", "unit", "around", "is_coarse"),
+    [
+        ((250.0, 250.0, 250.0), 0.01, "images/sec", "", True),  # 1000 in whole seconds
+        ((250.0, 250.0, 250.0), 0.01, "", "Throughput: #", True),
+        ((250.0, 250.0, 250.0), 0.01, "", "score: #", False),  # a cost that is computed
+        ((250.0, 250.0), 0.01, "images/sec", "", False),
+        ((250.0, 250.01, 250.0), 0.01, "images/sec", "", False),
+        ((25.0, 25.0, 25.0), 0.01, "images/sec", "", False),  # whose runs may scatter by less
+    ],
+)
+def test_one_number_to_many_digits_in_all_runs_is_of_a_coarse_clock(
+    values: tuple[float, ...], resolution: float, unit: str, around: str, is_coarse: bool
+) -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), resolution=resolution, unit=unit, around=around)
+    slices = [replace(run, metrics=(each,)) for each in values]
+    assert (rounding(slices) > 0.4) is is_coarse
+    warnings = evidence.number_warnings([Round(slices={"a": slices})], Objective.MAXIMIZE, {8})
+    expected = ["every run printed 250 images/sec, as if from a time in whole seconds"]
+    found = [each.observation.replace(" images/sec", "") for each in warnings if each.code is Code.FEW_DIGITS]
+    assert found == [each.replace(" images/sec", "") for each in expected if is_coarse]
 
 
 def test_numbers_that_are_far_apart_may_have_different_units() -> None:

@@ -120,6 +120,11 @@ RATE = r"rate: ([0-9.]+)"
         (RATE, "rate: \x1b[1m\x1b712.5\x1b8\x1b(B\x1b[m", 12.5, 0.1),
         (r"^(\d+) it", "9\x1b[1G12 it", 12.0, 1.0),
         (r"(\d+)张/秒", "吞吐量833张/秒", 833.0, 1.0),
+        # A label that ends another one.
+        (r"time: ([0-9.]+)", "time: 0.3521  data_time: 0.0123", 0.3521, 0.0001),
+        (r"time: ([0-9.]+)", "data_time: 0.0123  time: 0.3521", 0.3521, 0.0001),
+        (r"per_second': ([0-9.]+)", "{'samples_per_second': 12.5}", 12.5, 0.1),
+        (r"'fps': ([0-9.]+)", "{'fps': np.float64(12.3), 'p99': np.float64(1.2)}", 12.3, 0.1),
     ],
 )
 def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolution: float) -> None:
@@ -259,6 +264,10 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"avg=([\d.]+)", "clat (nsec): min=900, max=20k, avg=1200.20", "nsec"),
         (r"avg ([\d.]+)", "img/s: avg 812.3 min 790.1 max 830.2", "img/s"),
         (r"avg ([\d.]+)", "avg 1.2 / min 0.9 / max 1.5", ""),
+        (r"avg: ([\d.]+)", "FPS avg: 102.3 Min: 71.2 Max: 120.1", ""),
+        (r"Avg: ([\d.]+)", "Avg: 12 Min: 1", ""),
+        (r"Avg ([\d.]+)", "Avg 12 Min 1 Max 30", ""),
+        (r"in ([\d.]+)", "in 12 Min, 3 images each", "Min"),
         (r"took ([\d.]+)", "took 1.2 min", "min"),
         (r": ([\d.]+)", "total time in minutes: 1.105", "minutes"),
         (r": ([\d.]+)", "elapsed seconds: 58.1", "seconds"),
@@ -472,6 +481,7 @@ def test_without_a_match_the_last_line_is_shown() -> None:
         (r"Throughput: \([0-9.]*\)", "Throughput: 12.5", "Throughput: ([0-9.]*)"),
         (r"/Throughput: ([0-9.]+)/", "Throughput: 12.5", "Throughput: ([0-9.]+)"),
         (r"^Throughput: ([0-9.]+)$", "Throughput: 1.25e+01 \r\n", r"^Throughput: ([0-9.]+)"),
+        (r"([0-9.]+)ms/step", "Throughput: 12.5us/step", r"([0-9.]+)(?:ns|us|µs|ms|s)/step"),
     ],
 )
 def test_a_pattern_that_nearly_matches_is_told_how_it_would(pattern: str, output: str, changed: str) -> None:
@@ -768,6 +778,10 @@ def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
         (r"resnet,([0-9.]+)", "model,s/it\nresnet,3.2", "model,it/s\nresnet,1.5"),
         (r",([0-9.]+)$", "model,load_s,lat_us\nresnet,3.1,85.1", "model,load_s,lat_ms\nresnet,3.1,5.2"),
         (r'speed": ([0-9.]+)', '{"speed": 3.2, "unit": "s/it"}', '{"speed": 1.5, "unit": "it/s"}'),
+        # In a field of its own, of numbers that settings may be so far apart.
+        (r'"value": ([0-9.]+)', '{"value": 16.3, "unit": "ms"}', '{"value": 1.04, "unit": "s"}'),
+        (r'"value": ([0-9.]+)', '{"value": 16.3,\n "unit": "ms"}', '{"value": 1.04,\n "unit": "s"}'),
+        (r"^lat,([0-9.]+)", "load,3.1,s\nlat,16.3,ms", "load,3.1,s\nlat,1.04,s"),
         # Of a known unit it must be the same number of things.
         (RATE, "rate: 950 ms/100 images", "rate: 940 ms/8 images"),
         (RATE, "rate: 950 ms per 100 images", "rate: 940 ms"),
@@ -800,6 +814,9 @@ def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: st
         ("1.43s/it\nrate: 0.7", "1.5it/s\nrate: 1.5"),
         ("speed: 1.43 [s/it]\nrate: 0.7", "speed: 1.5 [it/s]\nrate: 1.5"),
         ("Loading (ms)\nrate: 35.5", "Loading (s)\nrate: 28.8"),
+        ("load,985,ms\nrate: 35.5", "load,1.1,s\nrate: 28.8"),
+        ("rate: 35.5\ntook 985ms", "rate: 28.8\ntook 1.2s"),
+        ("rate: 56.20k     8.07k   62.00k", "rate: 856.20     80.07   962.00"),
         ("load_ms,model\n3,rate: 35.5", "load_s,model\n3,rate: 28.8"),
         ("top_k 5\nrate: 35.5", "top_M 5\nrate: 28.8"),
         ("rate: 98.1%", "rate: 99.1 %"),
@@ -807,6 +824,33 @@ def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: st
 )
 def test_words_alone_fail_no_run(first: str, later: str) -> None:
     assert read(RATE, later).like(read(RATE, first)).values
+
+
+_ALIGNED = """
+Name (time in us)          Min            OPS
+---------------------------------------------
+test_predict          667.1000     1,499.0256
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "unit"),
+    [
+        (r"predict\s+([0-9.]+)", _ALIGNED, "us"),
+        (r"predict\s+\S+\s+([0-9.]+)", _ALIGNED, ""),  # its rate
+        (r"\(avg\): ([0-9.]+)", "Inference timings in us: Init: 12, Inference (avg): 98.1", "us"),
+        (r"avg:\s+([0-9.]+)", "Latency (ms):\n    min: 0.7\n    avg: 1.2", "ms"),
+        (r"resnet,([0-9.]+)", "model,lat_us\nresnet,85.1", "us"),
+        (r"resnet,([0-9.]+)", "model,rate,lat_us\nresnet,85.1,3.2", ""),
+        # Units of other figures.
+        (r"score: ([0-9.]+)", "Loading (ms)\nscore: 35.5", ""),
+        (r"score: ([0-9.]+)", "loaded in ms: 12, score: 35.5", ""),
+        (r"FPS: ([0-9.]+)", "Times in us: first: 12, FPS: 35.5", ""),
+    ],
+)
+def test_a_heading_has_the_unit_of_all_numbers_below_it(pattern: str, output: str, unit: str) -> None:
+    reading = read(pattern, output)
+    assert (reading.unit, reading.unit_of_all) == ("", unit)
 
 
 def test_units_of_bytes_with_other_prefixes_have_a_note() -> None:

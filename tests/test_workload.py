@@ -514,6 +514,12 @@ def test_functions_may_be_bound_in_any_way(tmp_path: Path, text: str) -> None:
         ("def inputs(batch_size=1): pass\n", 0),
         ("BATCH_SIZE = 8\ndef inputs(batch_size=32): pass\n", 0),
         ("BATCH_SIZES = [8, 16]\n" + BODY, 1),
+        *[(f"{name} = 32\n{BODY}", 1) for name in ("TRAIN_BATCH_SIZE", "GLOBAL_BATCH_SIZE", "BATCH_SIZE_TRAIN", "BSZ")],
+        ("TRAIN_BATCH_SIZE = 32\ndef inputs(batch_size=TRAIN_BATCH_SIZE): pass\n", 1),
+        ("class CFG:\n    batch_size = 32\n" + BODY, 1),
+        ("CONFIG = {'lr': 0.1, 'batch_size': 32}\n" + BODY, 1),
+        ("CONFIG = {'batch_size': 32}\nBATCH_SIZE = CONFIG['batch_size']\n" + BODY, 0),
+        ("CONFIG = {'batch_size': 1}\nBATCH_NORM = True\nMAX_BATCH_SIZE = 64\nABS = 8\n" + BODY, 0),
     ],
 )
 def test_a_batch_size_that_is_not_read_is_noted(tmp_path: Path, text: str, notes: int) -> None:

@@ -312,8 +312,8 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     )
 
 
-def describe(comparison: Comparison) -> ComparisonResult:
-    """Return what is published of a comparison."""
+def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
+    """Return what is published of a comparison; `acts` if a study has shown that variables reach the program."""
     test, verdict = comparison.test, comparison.verdict
     rounds, objective = test.rounds, test.objective
     names, y = log_rates(rounds, test.contenders, objective)
@@ -327,19 +327,22 @@ def describe(comparison: Comparison) -> ComparisonResult:
         )
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
-    is_unseen = verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
-    others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if {A, B} <= {*names} and len(y) > 1 else []
+    a, b = comparison.a.setting, comparison.b.setting
+    has_batches = a.batch_size != b.batch_size
+    is_unseen = (verdict.code not in DIFFERENCES or (has_batches and not acts)) and evidence.differ_in_variables(a, [b])
+    is_paired = {A, B} <= {*names} and len(y) > 1 and not has_batches
+    others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if is_paired else []
     warnings = merge(
         comparison.input_warnings,
         condition_warnings(comparison.conditions),
         evidence.round_warnings(rounds),
         evidence.number_warnings(rounds, objective, {each.setting.batch_size for each in test.contenders}),
-        evidence.unseen_warnings(others, 1, objective) if is_unseen else [],
+        evidence.unseen_warnings(others, 1, objective, has_batches=has_batches) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(rounds, B)), objective, comparison.limits),
     )
     return ComparisonResult(
-        a=comparison.a.setting.to_dict(),
-        b=comparison.b.setting.to_dict(),
+        a=a.to_dict(),
+        b=b.to_dict(),
         **fields_of(ComparisonResult, verdict),
         reason=_reason(test, verdict, warnings) if verdict.code is VerdictCode.UNDECIDED else None,
         margin=test.margin,
@@ -441,6 +444,7 @@ def check_study(request: CheckRequest, events: ComparisonEvents) -> CheckResult 
         limit_statuses=limit_statuses,
         closest_s=closest_s(study_sessions),
         latency=latency_ratio(kept.checks[-1]) if request.same_latency else None,
+        acts=all(each.code is not Code.UNSEEN for each in described.warnings),
     )
 
 
@@ -491,15 +495,17 @@ def check_result(
     limit_statuses: Mapping[str, LimitStatus] | None = None,
     closest_s: float | None = None,
     latency: LatencyRatio | None = None,
+    acts: bool = False,
 ) -> CheckResult:
     """Return the comparison of a study's recommendation with the default, and what all sessions say together.
 
     `limit_statuses` says whether the default (a) and the recommendation (b) keep to the study's limits, and `closest_s`
     is the time (s) between the two sessions that lie closest. With `latency`, a call may not be shown to take longer.
+    `acts` is as of `describe`.
     """
     is_longer = latency is not None and latency.low > 1
     return CheckResult(
-        **structs.asdict(describe(comparison)),
+        **structs.asdict(describe(comparison, acts=acts)),
         study=study,
         helps=False if is_longer else _helps(comparison.verdict, pooled, limit_statuses or {}),
         limits=dict(limit_statuses) if limit_statuses else None,

@@ -170,7 +170,7 @@ def literal(command: Command | None, space: Space) -> Iterator[str]:
 def set_by_itself(
     command: Command | None, space: Space, calls: Mapping[str, str], overriding: Sequence[str]
 ) -> Iterator[str]:
-    """Yield which variables of knobs a command sets by itself, and which calls and variables of it go before them.
+    """Yield which variables of knobs a command sets or removes by itself, and what of it goes before them.
 
     `calls` are those of the framework that do the same as a variable, and `overriding` variables that libraries heed
     instead. Only what stands there is seen. A value that comes from the environment, ${OMP_NUM_THREADS:-4}, or
@@ -184,10 +184,14 @@ def set_by_itself(
     for variable, name in knobs.items():
         call = calls.get(variable, "").partition("(")[0].rpartition(".")[2].removeprefix("set_")
         by_call = re.compile(rf"(?:\bset_|\b){re.escape(call)}\s*[(=](?!=|\s*\{{)")
-        found = {variable: _first(texts, _assignment(variable)), call: _first(texts, by_call) if call else None}
+        found = {
+            f"sets {variable}": _first(texts, _assignment(variable)),
+            f"sets {call}": _first(texts, by_call) if call else None,
+            f"removes {variable}": _first(texts, _removal(variable)),
+        }
         for what, place in found.items():
             if place is not None:
-                yield f"{place}: the command itself sets {what}, and {name} may have no effect"
+                yield f"{place}: the command itself {what}, and {name} may have no effect"
                 break
     for variable in overriding:
         place = None if variable in knobs else _first(texts, _assignment(variable))
@@ -198,10 +202,21 @@ def set_by_itself(
 
 def _assignment(variable: str) -> re.Pattern[str]:
     """Return a pattern of what sets a variable to a value of its own, in a shell, a Makefile or Python."""
-    own = r"(?!['\"]?\s*(?:[${]|%\())['\"]?[\w.,=-]"
+    own = r"(?!['\"]?\s*(?:[${]|%\()|(?:os\.)?(?:environ|getenv)\b)['\"]?[\w.,=-]"
     shell = rf"(?<![\w$]){variable}=(?!=){own}"
     python = rf"(?:environ\[\s*['\"]{variable}['\"]\s*\]\s*=(?!=)|putenv\(\s*['\"]{variable}['\"]\s*,)\s*{own}"
-    return re.compile(rf"{shell}|{python}")
+    # environ.update({…}), environ |= {…} and {**os.environ, …}
+    mapping = rf"environ\s*(?:(?:\.update\(|\|=)\s*\{{|,)[^{{}}]*?['\"]{variable}['\"]\s*:\s*{own}"
+    return re.compile(rf"{shell}|{python}|{mapping}")
+
+
+def _removal(variable: str) -> re.Pattern[str]:
+    """Return a pattern of what removes a variable, or all that are not named: unset, env -u, env -i."""
+    python = rf"environ\.pop\(\s*['\"]{variable}['\"]|\bdel\s+(?:os\.)?environ\[\s*['\"]{variable}['\"]"
+    unset = rf"(?m:^|[;&|(]|\bthen|\bdo)\s*unset\b[^\n;&|]*\b{variable}\b"
+    env = rf"\benv\s(?:[^\n;&|]*\s)?(?:-u\s*|--unset=){variable}\b"
+    all_others = rf"\benv\s+(?:-i|-|--ignore-environment)\s(?!(?s:.*)\b{variable}=)"
+    return re.compile(rf"{python}|{unset}|{env}|{all_others}")
 
 
 def _without_comments(text: str) -> str:

@@ -12,10 +12,13 @@ from tuner.errors import TunerError
 from tuner.stats.estimate import rounding_error
 from tuner.trial.outcome import Slice
 from tuner.workload.digits import resolution_of
+from tuner.workload.units import OF_RATES, OF_TIMES, is_time
 
 RESPONSE_UNIT = "ms to respond"
 METRIC = "metric"
 """What a command's number is called, whose unit only the command knows."""
+_MANY_DIGITS = 2.5e-4  # of a number: runs of a program scatter by more
+_FEWEST_ALIKE = 3  # slices that have one number alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,21 @@ class Objective(StrEnum):
 def rounding(slices: Sequence[Slice]) -> float:
     """Return the most by which the mean log rate of slices may be off because a command prints few digits."""
     printed = [(statistics.median(each.metrics), each.resolution) for each in slices if each.metrics]
-    return rounding_error([median for median, _ in printed], resolution_of(printed))
+    resolution = printed[0][0] if are_quantised(slices) else resolution_of(printed)
+    return rounding_error([median for median, _ in printed], resolution)
+
+
+def are_quantised(slices: Sequence[Slice]) -> bool:
+    """Return whether a command computes its rates or times from coarse ones, as 1000 images in whole seconds.
+
+    All runs then print the same many digits. The step between two such numbers is not known: it may be half of them.
+    """
+    values = [value for each in slices for value in each.metrics]
+    is_alike = len(set(values)) == 1 and sum(bool(each.metrics) for each in slices) >= _FEWEST_ALIKE
+    if not is_alike or max(each.resolution for each in slices) > _MANY_DIGITS * values[0]:
+        return False
+    unit, around = slices[0].unit or slices[0].unit_of_all, slices[0].around
+    return is_time(unit) is not None or bool(OF_RATES.search(around) or OF_TIMES.search(around))
 
 
 OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY, Objective.CAPACITY)

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from tuner.machine.cpulist import parse_list
+from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.measure.recommendation import MUCH_LONGER
 from tuner.measure.rounds import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SAME_LATENCY, SIMPLER
@@ -46,6 +48,7 @@ from tuner.result.wording import (
     study_words,
     wording,
 )
+from tuner.space.auditing import cpus_pinned
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -186,9 +189,11 @@ def _answer(study: StudyResult, answer: AnswerResult, *, of: str) -> Answer:
     words, spoken = deployment_words(advice.deployment, study), wording(study.objective)
     quantity = spoken.quantity
     gain = advice.gain
+    unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
     if gain is not None and gain.code is VerdictCode.BETTER:
         code = VerdictCode.BETTER
         text = f"{of}: {speed_up(gain)} {spoken.over} {defaults}{_rates_text(study, advice, finals)}"
+        text += unseen if advice.deployment.env else ""
         return Answer(code=code, word=spoken.better, text=text, setting=words)
     against = advice.together or by_name.get(study.default)
     if advice.source != study.default:  # the default breaks a limit
@@ -198,21 +203,29 @@ def _answer(study: StudyResult, answer: AnswerResult, *, of: str) -> Answer:
         text = f"{of}: keep {defaults}; no estimate"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     interval = range_text(against)
-    unseen = "; whether its variables reach the program was not seen" if observation(study, Code.UNSEEN) else ""
     if against.code is VerdictCode.NO_DIFFERENCE and observation(study, Code.NO_SEARCH):
         text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"
-        return Answer(code=against.code, word="NO DIFFERENCE", text=text + unseen)
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text + unseen + _untried_batches(study))
     if against.code is VerdictCode.NO_DIFFERENCE:
         start = "no setting made a difference" if unseen else "nothing to set"
         text = f"{of}: {start}; the best other setting runs at {interval} the {quantity} of {defaults}{unseen}"
-        return Answer(code=against.code, word="NO DIFFERENCE", text=text)
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text + _untried_batches(study))
     if against.code is VerdictCode.UNDECIDED:
         text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}{unseen}"
-        return Answer(code=against.code, word="UNDECIDED", text=text)
+        return Answer(code=against.code, word="UNDECIDED", text=text + _untried_batches(study))
     if against.code is VerdictCode.WORSE:
         text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {speed_up(against)}"
-        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text)
+        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text + _untried_batches(study))
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}")
+
+
+def _untried_batches(study: StudyResult) -> str:
+    """Return which batch sizes were asked for and had no trial, "" if all had one."""
+    tried = {trial.setting[_BATCH_SIZE] for trial in study.history}
+    sizes = [str(size) for size in study.batch_sizes or () if size not in tried]
+    *others, last = sizes or [""]
+    were = f"sizes {', '.join(others)} and {last} were" if others else f"size {last} was"
+    return f"; batch {were} not tried" if sizes else ""
 
 
 def _rates_text(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
@@ -279,7 +292,9 @@ def snippet(
         title=title,
         facts=_facts(study, advice),
         ways=ways,
-        machine=study.machine,  # for the defaults, too: they take their threads from the CPUs that they see
+        machine=_measured_machine(
+            study, deployment
+        ),  # for the defaults, too: they take their threads from the CPUs that they see
         better=better,
         whole=whole,
         model=study.workload.name,
@@ -303,7 +318,8 @@ def _process_bytes(study: StudyResult, advice: RecommendedResult, load: LoadResu
 
     Several hold their libraries in common, which counts once. So one alone is not taken to need less than the default.
     """
-    if "index" in study.device:  # a GPU's memory is counted there, not the host's
+    # A GPU's memory is counted there, not the host's; and of a command only the largest process is seen.
+    if "index" in study.device or study.objective.is_of_command:
         return None
     own, default = (None if tail is None else tail.peak_memory_bytes for tail in _tails(study, advice))
     curve = _curve(advice, load)
@@ -360,7 +376,7 @@ def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
     """Return what applies the advice as it was measured: under its variables, and on its GPU if that is a GPU."""
     deployment = replace(
         advice.deployment.under(study.variables),
-        measured_cpus=CpuLimit.of(study.machine).busy_cpus,
+        measured_cpus=CpuLimit.of(_measured_machine(study, advice.deployment)).busy_cpus,
         framework=study.framework.name,
     )
     device = study.device
@@ -377,6 +393,8 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
         sessions = sessions_words(advice.gain)
         quantity = wording(study.objective).quantity
         gained = f"{speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
+        unseen = observation(study, Code.UNSEEN) if advice.deployment.env else ""
+        gained += f"; {unseen}" if unseen else ""
     against = (study.verdicts or {}).get(study.default)
     is_open = against is not None and against.code is VerdictCode.UNDECIDED
     if advice is study.recommended and advice.gain is None and is_open:
@@ -523,8 +541,16 @@ def _proof(study: StudyResult, advice: RecommendedResult) -> str:
 
 def where(study: StudyResult) -> str:
     """Return what a result is valid for: cores, limit and build, and how the workload has changed the cores."""
-    pinned = "".join(f"{each.found}; " for each in study.warnings if each.code is Code.PINNED)
-    return f"{pinned}{place_text(study)}, {build_text(study)}"
+    pinned = observation(study, Code.PINNED)
+    return f"{place_text(study)}, {build_text(study)}" + (f"; {pinned}" if pinned else "")
+
+
+def _measured_machine(study: StudyResult, deployment: Deployment) -> Machine:
+    """Return the machine of a study, with no more CPUs than a workload that pins its process has used."""
+    used = cpus_pinned(observation(study, Code.PINNED)) if deployment.processes == 1 else None
+    if used is None or len(parse_list(used)) >= study.machine.logical_cpus:
+        return study.machine
+    return replace(study.machine, affinity=used, logical_cpus=len(parse_list(used)))
 
 
 def to_set(study: StudyResult) -> dict[str, RecommendedResult]:

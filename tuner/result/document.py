@@ -14,7 +14,7 @@ from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
 from tuner.measure.rates import adjusted_rates, failures
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
-from tuner.measure.rounds import SAME_LATENCY, Contender
+from tuner.measure.rounds import SAME_BATCH, SAME_LATENCY, Contender
 from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
 from tuner.result import evidence, fields_of
@@ -402,28 +402,47 @@ def _warnings(
 
 def _unseen(stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None) -> list[MeasurementWarning]:
     """Return a warning where nothing shows that the variables reach the program of a command."""
-    subject = stored.subject
-    n_threads = subject.catalogue.n_threads(Setting.of(subject.baselines[subject.default].setting))
-    return evidence.unseen_warnings(list(_compared(stored, trials, verdicts)), n_threads, stored.objective)
+    default = Setting.of(stored.subject.baselines[stored.subject.default].setting)
+    if not evidence.differ_in_variables(default, (trial.setting for trial in trials)):
+        return []
+    return evidence.unseen_warnings(
+        list(_compared(stored, trials, verdicts)),
+        stored.subject.catalogue.n_threads(default),
+        stored.objective,
+        has_batches=any(trial.setting.batch_size != default.batch_size for trial in trials),
+    )
 
 
 def _compared(
     stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None
 ) -> Iterator[tuple[int, Estimate]]:
-    """Yield the threads of each setting that was compared with the default, and its log-ratio to that."""
-    default, catalogue = stored.subject.default, stored.subject.catalogue
+    """Yield the threads of each setting that was compared with another of its batch size, and its log-ratio to that.
+
+    That is the default at the default's batch size. A batch size itself reaches a command among its words.
+    """
+    default, n_threads = stored.subject.default, stored.subject.catalogue.n_threads
+    usual = Setting.of(stored.subject.baselines[default].setting).batch_size
+    first: dict[int, Trial] = {}
     for trial in trials:
-        if default not in trial.baselines and trial.estimate is not None:
-            yield catalogue.n_threads(trial.setting), trial.estimate
+        if trial.estimate is None or default in trial.baselines:
+            continue
+        is_usual = trial.setting.batch_size == usual
+        other = first.setdefault(trial.setting.batch_size, trial)
+        ratio = trial.estimate if is_usual else trial.difference(other, stored.process_sd)
+        if ratio is not None and (is_usual or trial.setting != other.setting):
+            yield n_threads(trial.setting), ratio
     if verdicts is None:
         return
-    names = {contender.names[0]: contender for contender in verdicts.estimates.contenders}
-    reference = next((name for name, each in names.items() if default in each.names), None)
-    for name, contender in names.items():
-        if reference is not None and name != reference:
-            ratio = verdicts.estimates.log_ratio(reference, name)
-            if ratio is not None:
-                yield catalogue.n_threads(contender.setting), ratio
+    estimates = verdicts.estimates
+    for reference in estimates.contenders:
+        if default not in {name.removesuffix(SAME_BATCH) for name in reference.names}:
+            continue
+        for contender in estimates.contenders:
+            is_other = contender.names[0] != reference.names[0]
+            if is_other and contender.setting.batch_size == reference.setting.batch_size:
+                ratio = estimates.log_ratio(reference.names[0], contender.names[0])
+                if ratio is not None:
+                    yield n_threads(contender.setting), ratio
 
 
 def _recommended(

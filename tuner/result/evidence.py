@@ -11,7 +11,7 @@ from tuner.measure import interruption
 from tuner.measure.constraint import Limits
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
-from tuner.measure.objective import Objective, rounding
+from tuner.measure.objective import Objective, are_quantised, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.rates import memory_of
@@ -28,6 +28,7 @@ from tuner.measure.warning import (
 )
 from tuner.quantity import plural
 from tuner.result.study import NoiseResult, ShrinkageResult, TailResult
+from tuner.space.setting import Setting
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.estimate import Estimate
@@ -186,14 +187,16 @@ def number_warnings(
             digits = "whole numbers" if resolution == 1 else f"numbers in steps of {resolution:g}"
             typical = f"{statistics.median(metrics):g} {slices[0].unit}".strip()
             texts[Code.FEW_DIGITS] = f"the command prints {digits}, and {100 * MARGIN:g} % of {typical} cannot be seen"
+            if are_quantised(slices):
+                texts[Code.FEW_DIGITS] = f"every run printed {typical}, as if from a time in whole seconds"
         n_left_out = sum(each.n_left_out for each in slices)
         if n_left_out:
             share = f"{n_left_out} of {n_left_out + len(metrics)} numbers"
             texts[Code.LEFT_OUT] = f"{share} of a setting were 0 or not finite, and do not count"
-        is_smaller_better = is_time(slices[0].unit)
+        unit = slices[0].unit or slices[0].unit_of_all
+        is_smaller_better = is_time(unit)
         if is_smaller_better not in (None, objective.smaller_is_better):
             usual, aim = ("less", "large") if is_smaller_better else ("more", "small")
-            unit = slices[0].unit
             texts[Code.WRONG_WAY] = f"the numbers are in {unit}, of which {usual} is better; the best is a {aim} one"
         if len(batch_sizes) > 1 and not counts_items(slices[0].unit):
             sizes = ", ".join(map(str, sorted(batch_sizes)))
@@ -237,19 +240,25 @@ def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[Measurement
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 
+def differ_in_variables(setting: Setting, others: Iterable[Setting]) -> bool:
+    """Return whether a setting differs from any of the others in more than the batch size."""
+    return any(each.with_values(batch_size=setting.batch_size) != setting for each in others)
+
+
 def unseen_warnings(
-    others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective
+    others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective, *, has_batches: bool = False
 ) -> list[MeasurementWarning]:
     """Return a warning where nothing shows that the variables of a setting reach the program of a command.
 
-    `others` are the threads of each setting beside the default, and its log-ratio to that. A framework's own processes
-    show their threads.
+    `others` are the threads of each setting beside the default, and its log-ratio to that, at one batch size if the
+    study `has_batches`. A framework's own processes show their threads.
     """
     if not objective.is_of_command or any(_is_different(ratio, _ALPHA / len(others)) for _, ratio in others):
         return []
     is_changed = any(abs(ratio.mean) > math.log1p(MARGIN) for _, ratio in others)
     changed = "its number is not certain to differ under any setting" if is_changed else "no setting changed its number"
     changed = changed if others else "no other setting was compared with the default"
+    changed += " at an equal batch size" if has_batches else ""
     text = f"nothing shows that variables reach the program: {changed}"
     threads = [default_threads, *(n_threads for n_threads, _ in others)]
     ends = [end for _, ratio in others for end in ratio.interval()]

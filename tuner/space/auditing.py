@@ -5,6 +5,7 @@ Where a process does not tell, the answer is unknown and never "yes".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,12 @@ def moved_text(cpus: frozenset[int], given: frozenset[int]) -> str | None:
     if cpus < given:
         return f"the workload itself pins the process to {_cpus(cpus)}, {len(cpus)} of {len(given)} CPUs"
     return None
+
+
+def cpus_pinned(moved: str) -> str | None:
+    """Return the list of CPUs that a text of `moved_text` names as all that a process uses; None of any other."""
+    found = re.search(r" pins the process to CPUs? ([0-9,-]+), ", moved)
+    return found and found[1]
 
 
 def binds_threads(effective: Effective) -> bool:

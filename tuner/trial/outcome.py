@@ -96,6 +96,8 @@ class Slice:
     """How many numbers that a command printed were 0 or not finite."""
     around: str = field(default="", metadata=SPARSE)
     """The words beside the numbers of a command, if no unit of these is known."""
+    unit_of_all: str = field(default="", metadata=SPARSE)
+    """The unit that a heading gives the numbers of a command, if they have none of their own."""
     failed: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Why runs of a command failed, which were repeated."""
     window_s: float | None = field(default=None, metadata=SPARSE)

@@ -166,6 +166,7 @@ class CommandProcess:
             unit=readings[0].unit,
             n_left_out=sum(each.n_left_out for each in readings),
             around=statistics.mode(each.around for each in readings),
+            unit_of_all=readings[0].unit_of_all,
             failed=tuple(failed),
         )
         return metered(runs, before_j, self._launcher.energy_j())

@@ -13,15 +13,9 @@ from pathlib import Path
 
 from tuner.errors import BadInputError
 from tuner.workload.reading import Reading, read
+from tuner.workload.units import OF_RATES, OF_TIMES
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
-_TIME = re.compile(
-    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds|[cs]?lat|took|delay|rtt|ttft"
-    r"|tpot|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime"
-)
-_RATE = re.compile(
-    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
-)
 _OF_POSIX = re.compile(r"\[:[a-z]+:\]")
 _SHELL = re.compile(r"[|&;<>$`]")
 _OF_SHELLS = re.compile(r"[\s|&;<>()$`'\"=]+")  # what parts the words of a line
@@ -48,7 +42,7 @@ class Command:
     def notes(self) -> list[str]:
         """Return what is doubtful of it: a pattern that names a time if more is better, or a rate if less is."""
         words = re.sub(r"\\[a-zA-Z]", " ", self.pattern)  # without \b and \s
-        names_rate, names_time = bool(_RATE.search(words)), bool(_TIME.search(words))
+        names_rate, names_time = bool(OF_RATES.search(words)), bool(OF_TIMES.search(words))
         if names_rate == names_time or names_rate != self.minimize:
             return []
         what, which = ("a rate", "--minimize takes the smallest") if names_rate else ("a time", "the largest is taken")

@@ -26,6 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
 from tuner.workload import dependencies
-from tuner.workload.constants import Computed, constants, syntax_tree
+from tuner.workload.constants import Computed, Namespace, constants, syntax_tree
 from tuner.workload.effects import bound_names
 
 INFERENCE, TRAINING = "inference", "training"
@@ -52,9 +53,9 @@ _EXAMPLES = {
     "SOURCE": 'SOURCE = "He et al., 2016"',
 }
 _SIMILAR = {
-    "BATCH_SIZE": ("BATCH", "BATCHSIZE", "BATCH_SIZES", "DEFAULT_BATCH_SIZE", "BS"),
-    "PARAMS": ("PARAMETERS",),
-    "MODES": ("MODE",),
+    "BATCH_SIZE": re.compile(r"(?i)batch|(?!max_|min_)(?:\w+_)?(?:batch_?(?:sizes?|sz)|bsz?)(?:_\w+)?"),
+    "PARAMS": re.compile(r"(?i)param(?:s|eters)"),
+    "MODES": re.compile(r"(?i)modes?"),
 }
 
 
@@ -170,10 +171,21 @@ def _notes(path: Path, names: Mapping[str, Any], inputs: ast.FunctionDef | None)
                 f"write its value, e.g. {_EXAMPLES[name]}"
             )
     for name in _EXAMPLES.keys() - names.keys():
-        similar = next((each for each in names if each.upper() == name or each.upper() in _SIMILAR.get(name, ())), None)
+        form = _SIMILAR.get(name, re.compile(f"(?i){name}"))
+        similar = next((each for each in names if form.fullmatch(each)), None)
+        if name == "BATCH_SIZE" and similar is None:
+            similar = next(_batch_sizes_within(names, form), None)
         if similar is not None:
             usual = "the batch size is 1" if name == "BATCH_SIZE" else f"there is no {name}"
             yield f"{path.name} has {similar}, but tftune reads {name}: without it {usual}; write {_EXAMPLES[name]}"
+
+
+def _batch_sizes_within(names: Mapping[str, Any], form: re.Pattern[str]) -> Iterator[str]:
+    """Yield the batch sizes in the classes and dicts of a file: CFG.batch_size, CONFIG['batch_size']."""
+    for name, values in names.items():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(key, str) and form.fullmatch(key) and type(value) is int and value > 1:
+                yield f"{name}.{key}" if isinstance(values, Namespace) else f"{name}[{key!r}]"
 
 
 def _parse(path: Path) -> ast.Module:

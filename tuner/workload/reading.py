@@ -38,6 +38,7 @@ from tuner.workload.digits import NO_BREAK, SEPARATORS, mark_after, mark_before,
 from tuner.workload.units import (
     HOURS,
     MINUTES,
+    OF_RATES,
     PREFIXES,
     SECONDS,
     TIMES,
@@ -57,6 +58,7 @@ _REDRAWN = re.compile(r"\r\n?|\x08+|\x1b\[[0-9;]*[ABD-Hdf]")  # a progress bar w
 _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"(?:(?<![.\w])\.)?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
+_FIGURE = re.compile(r"[0-9][0-9.,]*(?:[kKMG]\b)?")
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
 _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
@@ -121,14 +123,18 @@ _COLUMN_END = re.compile(r"[,;|\t]|\s{2}|\S+[=:]")
 _POWER = re.compile(r"\^|\*\*")
 _OF_MANY = ("per", "for", "x", "×", "*", "·")  # a number behind them is part of what the one before them means
 _BYTES = re.compile("[kKMGT]B")  # of 1000 or of 1024
+_INSIDE = re.compile(r"[^\W\d][^\W\d]")
 _PLURAL = re.compile(rf"(?<={_LETTERS}{{3}})s\b")
 _PER_MANY = re.compile(rf" ?(?:/ ?|per |for )[0-9]+ ?(?!(?:{_TIME})\b){_LETTERS}{{2,}}")  # 950 ms/100 images
 _WORDS = 6  # on each side, that a unit may have
 _ABOVE = 4096  # characters in which the head of a table is looked for
 _HEADING = re.compile(r"[\W\d_]*+[^\W\d_](?:.*(?:[(\[|;\t]|,\S)|.*\S  |.*:\s*\Z)")
+_WORDS_TOGETHER = re.compile(r"\S+(?: \S+)*")
 _CELLS = re.compile(r"[,;|\t]")
 _FAR = 30.0  # times as much or as little: about half of the way to another unit, which is a thousand times as large
-_MINIMUM_NEXT = re.compile(r" ?[/,]? ?min\b[ :=]*[0-9]")  # avg 1.2 / min 0.9 / max 1.5 ms
+_MINIMUM_NEXT = re.compile(  # avg 1.2 / min 0.9 / max 1.5 ms, but 2 Min. 3 Sek.
+    r" ?[/,]? ?(?:min\b[ :=]*[0-9]|M(?:in|IN)\b(?: ?[:=] ?[0-9]| [0-9][0-9.,]*[ /,]{1,3}M(?:ax|AX)\b))"
+)
 _UNIT_OF_ANOTHER = re.compile(r"(?<![\w.])[0-9][0-9.,]* ?[\[(]?$")  # not of p99
 _STATISTIC = re.compile(
     r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th|latency|lat|time"
@@ -177,14 +183,21 @@ _RATE = rf"(?:{_MULTIPLE})? ?(?:[A-Za-z]+/(?:{_TIME})|[A-Za-z]*ps|Hz|flops)"
 _INVERSE = rf"(?:{_TIME})/[A-Za-z]+"
 _UNIT = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_MULTIPLE})"
 _UNIT_ALONE = rf"(?P<unit>(?i:{_TIME})|{_RATE}|{_INVERSE}|{_MULTIPLE})"
+_FIELD = re.compile(rf"(?i:units?)[\"']?\s{{0,99}}[:=]\s{{0,99}}[\"']?{_UNIT_ALONE}(?![\w/])")
+_CELL_ALONE = re.compile(
+    rf"(?:^|[,;|\t\"'])[^\S\n]{{0,99}}+{_UNIT_ALONE}[^\S\n]{{0,99}}+(?=$|[,;|\t\"'])", re.MULTILINE
+)
+_OF_ALL = re.compile(  # in a heading, or before the labels of a line: (time in us), timings in us: first: 1.2
+    rf"\b[Ii]n (?P<in>{_TIME})(?:[)\]]|:(?=\s*\Z|\s+[^\W\d]))|[\[(](?P<enclosed>{_TIME})[\])]:\s*\Z"
+)
 _ENDS_LOOKED_AT = 1 << 16  # characters at each end of an output
 _PLACES = [
     re.compile(rf"[\[(]{_UNIT}[\])]"),
     re.compile(rf"(?<![0-9])(?<![0-9] )[\[(](?P<unit>{_INVERSE})[\])]"),
     re.compile(rf"\b(?i:in) {_UNIT_ALONE}(?![\w/])"),
-    re.compile(rf"(?i:units?)[\"']?\s{{0,99}}[:=]\s{{0,99}}[\"']?{_UNIT_ALONE}(?![\w/])"),
+    _FIELD,
     re.compile(r"(?<=\w_)(?<!per_)(?P<unit>[nuµm]?s|[mu]?secs?|(?:milli|micro)?seconds)(?=[\s,;|\"']|\Z)"),
-    re.compile(rf"(?:^|[,;|\t\"'])[^\S\n]{{0,99}}+{_UNIT_ALONE}[^\S\n]{{0,99}}+(?=$|[,;|\t\"'])", re.MULTILINE),
+    _CELL_ALONE,
     # Behind a number: the end of a list such as 1.2, 3.4 ms, and what stands apart, [1.2]  ms. The rate of a progress
     # bar, which turns over, is the bar's own.
     re.compile(rf"(?<![\w.])[0-9][0-9.,]{{0,99}}+(?:[^\w\n]|_){{0,4}}{_UNIT}(?![\w/])"),
@@ -212,6 +225,10 @@ class Reading:
     """
     units_above: tuple[str, ...] = ()
     """Of numbers in a table with marks between its columns: the units in the head of their column."""
+    unit_field: str = ""
+    """Of numbers without a unit: the only one that stands in a field of its own, as "unit": "ms"."""
+    unit_of_all: str = ""
+    """Of numbers without a unit: the unit that a heading gives all numbers below it, as (time in us)."""
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
@@ -226,6 +243,8 @@ class Reading:
         unit does.
         """
         reading = self.in_unit(first.unit)
+        if reading.unit_field and first.unit_field and set(_scales(reading.unit_field, first.unit_field)) - {1.0}:
+            raise _other_unit(reading.unit_field, first.unit_field)
         check_alike(reading.values, reading.units_around, first.values, first.units_around)
         one, other = statistics.median(reading.values), statistics.median(first.values)
         if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
@@ -254,6 +273,8 @@ class _Number:
     text: str
     around: str = ""
     head: str = ""
+    units_beside: tuple[str, ...] = ()
+    unit_of_all: str = ""
 
 
 def plain(output: str) -> str:
@@ -267,10 +288,10 @@ def read(pattern: str, output: str) -> Reading:
     matches = list(re.finditer(pattern, lines, re.MULTILINE))
     if not matches:  # it may be of what was removed
         matches, lines = list(re.finditer(pattern, output, re.MULTILINE)), output
-    if any(_WRAPPED.match(each[each.re.groups] or "") for each in matches):
-        lines = _WRAPPED.sub(r"\g<number>", lines)
+    if not matches or any(_WRAPPED.match(each[each.re.groups] or "") for each in matches):
+        lines = _WRAPPED.sub(r"\g<number>", lines if matches else plain(output))
         matches = list(re.finditer(pattern, lines, re.MULTILINE))
-    numbers = list(_numbers(_some(matches), lines))
+    numbers = list(_numbers(_some(_of_own_label(matches, lines)), lines))
     if not numbers:
         raise no_match(pattern, plain(output))
     good = [each for each in numbers if isinstance(each, _Number)]
@@ -290,7 +311,9 @@ def read(pattern: str, output: str) -> Reading:
     ordered = sorted(converted, key=lambda each: each.values)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]  # what the median is made of
     around = statistics.mode(each.around for each in good)
-    head = next(each.head for each in good if each.around == around)
+    typical = next(each for each in good if each.around == around)
+    fields = typical.units_beside or units_in(lines, [_FIELD])
+    above = units_in(typical.head)
     reading = Reading(
         values=tuple(each.values[0] for each in converted),
         resolution=max(each.resolution for each in middle),
@@ -298,12 +321,20 @@ def read(pattern: str, output: str) -> Reading:
         n_left_out=len(numbers) - len(good),
         units_around=() if readings[0].unit else units_in(lines),
         around=around,
-        units_above=units_in(head),
+        units_above=above,
+        unit_field=fields[0] if len(fields) == 1 and not readings[0].unit else "",
+        unit_of_all=above[0] if len(above) == 1 else typical.unit_of_all,
     )
     for other, scale in relatives(reading.unit).items():
         if other in lines or other.replace("/", "/ ") in lines:
             _refuse_lost(pattern, lines, reading, other, scale)
     return reading
+
+
+def _of_own_label(matches: Sequence[re.Match[str]], lines: str) -> Sequence[re.Match[str]]:
+    """Return the matches without those that begin inside a longer word, if others do not: time: 1.2  data_time: 0.3."""
+    own = [each for each in matches if not each.start() or not _INSIDE.match(lines, each.start() - 1)]
+    return own or matches
 
 
 def _some(matches: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
@@ -603,7 +634,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         unit = f"{inverted['over'] or ''}/{inverted['under']}"
     unit = " ".join(unit.split())
     rest = after[own.end() if own else 0 :]
-    head = ""
+    head, of_all, beside = "", "", tuple[str, ...]()
     if unit and unit not in PREFIXES and (own is None or _KNOWN_UNIT.fullmatch(unit)):
         many = _PER_MANY.match(rest)
         around = f"{unit}{many[0]}" if many else f"# {unit}" if _BYTES.fullmatch(unit) else ""
@@ -611,9 +642,21 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         heading = _heading(lines[max(0, begin - _ABOVE) : begin])
         words = heading.split()[: 2 * _WORDS]
         around = _around(lines[line_begin:begin], rest) + (f" ({' '.join(words)})" if words else "")
-        head = _head(heading, lines[line_begin:begin], lines[end : end + _WINDOW].partition("\n")[0])
+        line_end = lines[end : end + _WINDOW].partition("\n")[0]
+        head = _head(heading, lines[line_begin:begin], line_end)
+        beside = units_in(f"{lines[line_begin:begin]}0{line_end}", [_FIELD, _CELL_ALONE])
+        of_all = _of_all(heading, lines[line_begin:begin], end - line_begin)
     text += own[0] if own else ""
-    return _Number(value=value, resolution=resolution, unit=unit, text=text, around=around, head=head)
+    return _Number(
+        value=value,
+        resolution=resolution,
+        unit=unit,
+        text=text,
+        around=around,
+        head=head,
+        units_beside=beside,
+        unit_of_all=of_all,
+    )
 
 
 def _around(before: str, after: str) -> str:
@@ -625,7 +668,7 @@ def _around(before: str, after: str) -> str:
     behind: list[str] = []
     for word in _COLUMN_END.split(after.lstrip(" "), maxsplit=1)[0].split()[:_WORDS]:
         is_part = _POWER.search(word) or (behind and behind[-1] in _OF_MANY)
-        behind.append(word if is_part else _DIGITS.sub("#", word))
+        behind.append(word if is_part else _FIGURE.sub("#", word))
     return _PLURAL.sub("", " ".join([*label, "#", *behind]))
 
 
@@ -644,6 +687,17 @@ def _head(heading: str, before: str, after: str) -> str:
     return cells[at] if at + len(_CELLS.findall(after)) + 1 == len(cells) > 1 else ""
 
 
+def _of_all(heading: str, before: str, end: int) -> str:
+    """Return the unit of time of all numbers below a heading or in a line, "" if there is none, or for a rate.
+
+    The number has a column of its own in a heading with columns, and ends at the character `end` of its line.
+    """
+    found = _OF_ALL.search(before) or _OF_ALL.search(heading)
+    columns = [each for each in _WORDS_TOGETHER.finditer(heading) if len(before) < each.end() and each.start() < end]
+    labels = [*(each[0] for each in columns), _COLUMN_BEGIN.split(before)[-1]]
+    return "" if found is None or any(map(OF_RATES.search, labels)) else found[found.lastgroup or 0]
+
+
 def _labelled(before: str) -> str:
     """Return the unit that a label before a number gives it, "" if there is none.
 
@@ -659,10 +713,10 @@ def _labelled(before: str) -> str:
     return ""
 
 
-def units_in(lines: str) -> tuple[str, ...]:
-    """Return the units that an output names, each once."""
+def units_in(lines: str, places: Sequence[re.Pattern[str]] = _PLACES) -> tuple[str, ...]:
+    """Return the units that an output names in some places, each once."""
     ends = lines if len(lines) <= 2 * _ENDS_LOOKED_AT else f"{lines[:_ENDS_LOOKED_AT]}\n{lines[-_ENDS_LOOKED_AT:]}"
-    return tuple(sorted({" ".join(found["unit"].split()) for each in _PLACES for found in each.finditer(ends)}))
+    return tuple(sorted({" ".join(found["unit"].split()) for each in places for found in each.finditer(ends)}))
 
 
 def check_alike(
@@ -678,12 +732,16 @@ def check_alike(
             inverses = _scales(turned, old) if turned and old else []
             is_inverse = any(1 / _FAR < scale / product < _FAR for scale in inverses)
             if is_inverse or any(abs(apart + math.log(scale)) < abs(apart) for scale in _scales(new, old)):
-                raise NoNumberError(
-                    f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
-                    f"{old or 'none'}",
-                    "let the command print one unit under every setting, as for example pytest-benchmark does "
-                    "with --benchmark-time-unit=ms",
-                )
+                raise _other_unit(new, old)
+
+
+def _other_unit(new: str, old: str) -> NoNumberError:
+    return NoNumberError(
+        f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
+        f"{old or 'none'}",
+        "let the command print one unit under every setting, as for example pytest-benchmark does "
+        "with --benchmark-time-unit=ms",
+    )
 
 
 def _scales(unit: str, other: str) -> list[float]:

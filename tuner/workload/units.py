@@ -39,6 +39,15 @@ TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
 TIMES |= {  # as Darknet writes them
     f"{part}{gap}seconds": seconds for part, seconds in (("milli", 1e-3), ("micro", 1e-6)) for gap in "- "
 }
+OF_TIMES = re.compile(
+    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds|[cs]?lat|took|delay|rtt|ttft"
+    r"|tpot|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime"
+    r"|(?<![a-z])(?:finished|completed|done|ended|executed|ran) in(?![a-z])"
+)
+"""What names a time in a label or a pattern."""
+OF_RATES = re.compile(
+    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
+)
 # Of durations in parts, in the languages that programs print most.
 _ORE = "or[ea](?=,? (?:e )?[0-9]+ (?:minut|second)[io])"  # 4 ore 5 minuti, but no 4 ore of English
 HOURS = f"hrs?|hours?|Std\\.?|Stunden?|heures?|horas?|{_ORE}|час(?:а|ов)?|小时|時間|시간"
@@ -90,11 +99,12 @@ def no_match(pattern: str, lines: str) -> NoNumberError:
 
 
 def _nearly(pattern: str, lines: str) -> str:
-    """Return what a pattern could be changed to so that it matches: letters of any case, or spaces of any number."""
+    """Return what a pattern could be changed to so that it matches: letters, spaces or units of time of any kind."""
     spaced, open_ended = re.sub(r"(?<!\\) +", r"\\s*", pattern), re.sub(r"(?<!\\)\$$", "", pattern)
     grouped = re.sub(r"\\([()])", r"\1", pattern)  # as grep and sed write a group
     bare = re.sub(r"^/(.*)/[a-z]*$", r"\1", pattern)  # as Perl and sed write a pattern
-    for changed in (f"(?i){pattern}", spaced, f"(?i){spaced}", open_ended, grouped, bare):
+    any_time = re.sub(r"(?<![A-Za-z\\])(?:[nuµm]s|s)\b", f"(?:{'|'.join(_SHORT_TIMES)})", pattern)
+    for changed in (f"(?i){pattern}", spaced, f"(?i){spaced}", open_ended, grouped, bare, any_time):
         try:
             found = re.search(changed, lines, re.MULTILINE)
         except re.error:  # flags of its own come first
