@@ -534,7 +534,7 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
 def test_a_larger_batch_does_not_show_that_variables_arrive(b: str, is_unseen: bool, tmp_path: Path) -> None:
     compare = ("compare", "--framework", "command", "--a", "command-default", "--b", b, "--batch-size", "8,32")
     text = "n=$(date +%N | cut -c5-6); echo images/sec: $((1000 + 10 * {batch_size})).$n"
-    options = ("--metric-regex", r"images/sec: (\S+)", "--time-budget", "3s", "--json", "--", "sh", "-c", text)
+    options = ("--metric-regex", r"images/sec: (\S+)", "--time-budget", "9s", "--json", "--", "sh", "-c", text)
     ended = tftune_here(*compare, *options, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

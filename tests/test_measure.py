@@ -640,7 +640,7 @@ def test_a_gain_of_the_batch_size_shows_no_variables(settings: dict[tuple[int, i
         objective=Objective.MAXIMIZE,
         process_sd=0.001,
     )
-    warnings = document._unseen(stored, trials, None)
+    warnings = document.unseen_variables(stored, trials, None)
     assert [text in each.observation for each in warnings if text] == [True] * bool(text)
     assert bool(warnings) is bool(text)
 

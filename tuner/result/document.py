@@ -384,7 +384,7 @@ def _warnings(
     others: Sequence[_FinalsVerdicts | None],
 ) -> tuple[WarningResult, ...]:
     """Return all warnings, those on the finals of other answers before those of one process."""
-    warnings = merge(evidence.study_warnings(stored, trials), _unseen(stored, trials, verdicts))
+    warnings = merge(evidence.study_warnings(stored, trials), unseen_variables(stored, trials, verdicts))
     for held in (*others, verdicts):
         if held is None:
             continue
@@ -400,7 +400,9 @@ def _warnings(
     return tuple(WarningResult.of(warning, stored.subject.device_advice) for warning in warnings)
 
 
-def _unseen(stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None) -> list[MeasurementWarning]:
+def unseen_variables(
+    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None
+) -> list[MeasurementWarning]:
     """Return a warning where nothing shows that the variables reach the program of a command."""
     default = Setting.of(stored.subject.baselines[stored.subject.default].setting)
     if not evidence.differ_in_variables(default, (trial.setting for trial in trials)):
