@@ -781,6 +781,7 @@ def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
         # In a field of its own, of numbers that settings may be so far apart.
         (r'"value": ([0-9.]+)', '{"value": 16.3, "unit": "ms"}', '{"value": 1.04, "unit": "s"}'),
         (r'"value": ([0-9.]+)', '{"value": 16.3,\n "unit": "ms"}', '{"value": 1.04,\n "unit": "s"}'),
+        (r"value: ([0-9.]+)", "value: 16.3\nunit: ms\nn: 3", "value: 1.04\nunit: s\nn: 3"),
         (r"^lat,([0-9.]+)", "load,3.1,s\nlat,16.3,ms", "load,3.1,s\nlat,1.04,s"),
         # Of a known unit it must be the same number of things.
         (RATE, "rate: 950 ms/100 images", "rate: 940 ms/8 images"),
@@ -815,6 +816,8 @@ def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: st
         ("speed: 1.43 [s/it]\nrate: 0.7", "speed: 1.5 [it/s]\nrate: 1.5"),
         ("Loading (ms)\nrate: 35.5", "Loading (s)\nrate: 28.8"),
         ("load,985,ms\nrate: 35.5", "load,1.1,s\nrate: 28.8"),
+        ('rate: 35.5\n{"load": 985, "unit": "ms"}', 'rate: 28.8\n{"load": 1.1, "unit": "s"}'),
+        ("rate: 35.5\nload: 985\nunit: ms", "rate: 28.8\nload: 1.1\nunit: s"),
         ("rate: 35.5\ntook 985ms", "rate: 28.8\ntook 1.2s"),
         ("rate: 56.20k     8.07k   62.00k", "rate: 856.20     80.07   962.00"),
         ("load_ms,model\n3,rate: 35.5", "load_s,model\n3,rate: 28.8"),

@@ -129,11 +129,13 @@ def _search(request: SearchRequest, checked: ParsedRequest, events: SearchEvents
             predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})
             hinted = predicted | hints(job, features, notify=events.notice)
             score = _score(job)
+            # The runs of a command are long and few. What was asked for comes before what the framework proposes.
+            asked = job.space.at_batch_sizes((checked.batch_sizes or ()) if job.workload.command else ())
             sampler = LatticeSampler(
                 job.space,
                 seed=request.seed,
                 limits=checked.limits,
-                initial_design=[*hinted.values(), *job.framework.initial_design(job.space)],
+                initial_design=[*hinted.values(), *asked, *job.framework.initial_design(job.space)],
                 prior_mean=prior,
                 memory_ends_batches=job.device.kind != DEFAULT_DEVICE,
                 score=score or list,

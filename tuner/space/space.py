@@ -119,6 +119,10 @@ class Space:
         points, baselines = set(self.points), set(self.baselines.values())
         return [each for each in dict.fromkeys(settings) if each in points and each not in baselines]
 
+    def at_batch_sizes(self, sizes: Iterable[int]) -> list[Setting]:
+        """Return the default at each of some batch sizes that is a point and no baseline."""
+        return self.new_points(self.reference.with_values(batch_size=size) for size in sizes)
+
     def deployment(self, setting: Setting) -> Deployment:
         """Return what applies `setting`; nothing but the batch size for the framework's own default.
 

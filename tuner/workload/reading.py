@@ -187,6 +187,7 @@ _FIELD = re.compile(rf"(?i:units?)[\"']?\s{{0,99}}[:=]\s{{0,99}}[\"']?{_UNIT_ALO
 _CELL_ALONE = re.compile(
     rf"(?:^|[,;|\t\"'])[^\S\n]{{0,99}}+{_UNIT_ALONE}[^\S\n]{{0,99}}+(?=$|[,;|\t\"'])", re.MULTILINE
 )
+_UNIT_LINE = re.compile(r"[^\n]*\n(\s*(?i:units?)\b[^\n]*)")
 _OF_ALL = re.compile(  # in a heading, or before the labels of a line: (time in us), timings in us: first: 1.2
     rf"\b[Ii]n (?P<in>{_TIME})(?:[)\]]|:(?=\s*\Z|\s+[^\W\d]))|[\[(](?P<enclosed>{_TIME})[\])]:\s*\Z"
 )
@@ -312,8 +313,7 @@ def read(pattern: str, output: str) -> Reading:
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]  # what the median is made of
     around = statistics.mode(each.around for each in good)
     typical = next(each for each in good if each.around == around)
-    fields = typical.units_beside or units_in(lines, [_FIELD])
-    above = units_in(typical.head)
+    fields, above = typical.units_beside, units_in(typical.head)
     reading = Reading(
         values=tuple(each.values[0] for each in converted),
         resolution=max(each.resolution for each in middle),
@@ -645,6 +645,7 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         line_end = lines[end : end + _WINDOW].partition("\n")[0]
         head = _head(heading, lines[line_begin:begin], line_end)
         beside = units_in(f"{lines[line_begin:begin]}0{line_end}", [_FIELD, _CELL_ALONE])
+        beside = beside or units_in(_object(lines, begin, end), [_FIELD])
         of_all = _of_all(heading, lines[line_begin:begin], end - line_begin)
     text += own[0] if own else ""
     return _Number(
@@ -696,6 +697,15 @@ def _of_all(heading: str, before: str, end: int) -> str:
     columns = [each for each in _WORDS_TOGETHER.finditer(heading) if len(before) < each.end() and each.start() < end]
     labels = [*(each[0] for each in columns), _COLUMN_BEGIN.split(before)[-1]]
     return "" if found is None or any(map(OF_RATES.search, labels)) else found[found.lastgroup or 0]
+
+
+def _object(lines: str, begin: int, end: int) -> str:
+    """Return what stands in one pair of braces with a number, without them the next line if that is of a unit."""
+    before, after = lines[max(0, begin - _WINDOW) : begin], lines[end : end + _WINDOW]
+    if "{" in before and "}" in after:
+        return f"{before.rpartition('{')[2]}0{after.partition('}')[0]}"
+    following = _UNIT_LINE.match(after)
+    return following[1] if following else ""
 
 
 def _labelled(before: str) -> str:

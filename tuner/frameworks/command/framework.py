@@ -138,12 +138,11 @@ class CommandFramework(framework.Framework):
             )
 
     def initial_design(self, space: Space) -> list[Setting]:
-        """Return each other batch size, then half the threads bound and spread, as far as they are in the space."""
+        """Return a bound and a spread setting of half the threads, as far as they are points of the space."""
         reference = space.reference
-        sizes = [reference.with_values(batch_size=size) for size in space.domains.get("batch_size", ())]
         half = max(1, int(reference["openmp_threads"]) // 2)
         candidates = [reference.with_values(openmp_threads=half, openmp_binding=word) for word in (_CLOSE, _SPREAD)]
-        return space.new_points([*sizes, *candidates])
+        return space.new_points(candidates)
 
 
 FRAMEWORK = CommandFramework()
