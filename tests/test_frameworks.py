@@ -418,3 +418,11 @@ def test_a_framework_of_another_package_searches(tmp_path: Path) -> None:
     without = tftune("inspect", "lenet5", "--framework", "numpy", cwd=tmp_path)
     assert without.returncode == 2
     assert "unknown framework 'numpy'" in without.stderr
+
+
+def test_a_command_is_tried_at_the_batch_sizes_of_its_space(machine: Machine, resnet50: Workload) -> None:
+    space = resolved(FRAMEWORKS["command"], "cpu", machine, CommandBuild(), resnet50)
+    usual, sizes = space.reference.batch_size, sorted(map(int, space.domains["batch_size"]))
+    design = space.at_batch_sizes([*sizes, 7777])
+    assert [each.batch_size for each in design] == [size for size in sizes if size != usual]
+    assert {each.without("batch_size") for each in design} == {same_threads(space)}

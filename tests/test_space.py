@@ -229,13 +229,6 @@ def test_chosen_batch_sizes_move_the_reference_to_the_nearest(
     assert space.reference.batch_size == 4
 
 
-def test_the_default_is_tried_at_the_batch_sizes_of_the_space(space: Space) -> None:
-    usual, sizes = space.reference.batch_size, sorted(map(int, space.domains["batch_size"]))
-    design = space.at_batch_sizes([*sizes, 7777])
-    assert [each.batch_size for each in design] == [size for size in sizes if size != usual]
-    assert {each.without("batch_size") for each in design} == {space.reference.without("batch_size")}
-
-
 def test_latency_fixes_the_batch_size(machine: Machine, stock: Build, resnet50: Workload) -> None:
     file = read_space("cpu", machine)
     common = {"machine": machine, "build": stock, "workload": resnet50, "fixed_batch": True}
