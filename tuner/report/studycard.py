@@ -292,9 +292,8 @@ def snippet(
         title=title,
         facts=_facts(study, advice),
         ways=ways,
-        machine=_measured_machine(
-            study, deployment
-        ),  # for the defaults, too: they take their threads from the CPUs that they see
+        # For the defaults, too: they take their threads from the CPUs that they see.
+        machine=_measured_machine(study, deployment),
         better=better,
         whole=whole,
         model=study.workload.name,
