@@ -164,6 +164,16 @@ told["keras rows"] = json.load(open(embedded + "/inputs.json"))[0]["values"]
 told["rows"] = next(each["values"] for each in decides_inputs if each["name"] == "n_rooms")
 told["decisive"] = [each["name"] for each in decides_inputs if each["doubtful"]]
 
+class OfFour(tf.Module):
+    """A batch of four is written into its graph."""
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 2], tf.float32, "image")])
+    def serve(self, image):
+        return {"y": tf.reshape(image, (4, 4)) @ tf.ones([4, 2])}
+of_four = OfFour()
+tf.saved_model.save(of_four, "of_four", signatures=of_four.serve)
+of_four_folder = export("of_four", "of_four")[0]
+told["of four"] = [json.load(open(of_four_folder + name)) for name in ("/inputs.json", "/graph.json")]
+
 class Columns(tf.Module):
     """The columns of its inputs index tables: as they stand, one large and one small, and what is left of a hash."""
     def __init__(self):
@@ -318,6 +328,11 @@ def test_values_that_decide_how_much_is_computed_are_doubtful(told: dict[str, An
     assert (
         told["rows"] == "rows from 0 to 699"
     )  # an index, and no number of something; nor does step_count do more than arithmetic
+
+
+def test_a_batch_that_is_written_into_the_graph_makes_no_input_doubtful(told: dict[str, Any]) -> None:
+    (image,), one_item = told["of four"]
+    assert (image["doubtful"], one_item) == (False, None)
 
 
 def test_one_item_to_which_the_graph_adds_a_batch_has_none(told: dict[str, Any]) -> None:

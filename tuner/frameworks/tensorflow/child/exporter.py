@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
@@ -70,7 +71,7 @@ def write(spec: Report) -> Report:
                 is_worked_out=number in seen["worked_out"],
                 is_plain=number in seen["plain"],
             )
-    write_described(spec["folder"], described, described_graph)
+    write_described(spec["folder"], described, described_graph or None)
     return choice
 
 
@@ -128,19 +129,27 @@ def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Rep
     """
     import tensorflow as tf
 
-    one = [tensor_spec(each, 1) for each in described]
+    def described_call(called: Callable[..., Any], batch_size: int | None) -> Report:
+        specs = [tensor_spec(each, batch_size) for each in described]
+        return graph.describe(tf.function(called, autograph=called is call).get_concrete_function(*specs))
+
+    def once(*given: Any) -> Any:
+        return function(**dict(zip((each["name"] for each in described), given)))
+
     try:
         if function is not None:
-            names = [each["name"] for each in described]
-            once = tf.function(lambda *given: function(**dict(zip(names, given))), autograph=False)
-            described_graph = graph.describe(once.get_concrete_function(*one))
+            described_graph = described_call(once, 1)
             if call is None or graph.is_complete(described_graph):
                 return described_graph
         # Loops hide shapes, unless they are known when Python builds them.
-        return graph.describe(tf.function(call).get_concrete_function(*one))
+        assert call is not None  # or there is a function
+        return described_call(call, 1)
     except Exception:
         traceback.print_exc()
-        return None
+    with contextlib.suppress(Exception):  # another batch size is written into it, so one item has no graph
+        if function is not None:
+            return {"values": described_call(once, None)["values"]}
+    return None
 
 
 def tensor_spec(described: Report, batch_size: int | None) -> Any:
