@@ -929,6 +929,7 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
     tune(comparison)  # type: ignore[arg-type]
     assert searched == ["quick", "slow"]
     assert "a search takes 10 s at least here, and 7 s are left" in quick.tuned.failure
+    assert quick.tuned.searched_s == 0.0  # which is no failure: the exit code is 0
 
 
 @pytest.mark.tensorflow

@@ -293,4 +293,6 @@ def _has_nothing(result: FrameworksResult) -> bool:
     """Return whether no framework was measured, or every search failed."""
     is_measured = any(row.items_per_s is not None for row in result.rows)
     searches = result.searches.values()
-    return not is_measured or (bool(searches) and all(each.study is None for each in searches))
+    return not is_measured or (
+        bool(searches) and all(each.study is None and each.searched_s is None for each in searches)
+    )

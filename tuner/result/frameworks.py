@@ -102,6 +102,7 @@ class TunedResult(Struct, frozen=True, kw_only=True):
     setting: Values | None
     failure: str
     searched_s: float | None
+    """The time that it had (s), 0 if that was too short for a search; None if it failed, or is not known."""
 
     @property
     def text(self) -> str:

@@ -345,7 +345,7 @@ def tune(comparison: Comparison) -> None:
                 f"a search takes {least_s:.0f} s at least here, and {max(0.0, most_s):.0f} s are left for it: "
                 "give a longer --time-budget"
             )
-            each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=failure, searched_s=None)
+            each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=failure, searched_s=0.0)
             comparison.events.notice(f"{each.name}: {failure}")
             continue
         comparison.say(f"{each.name}: searching for {search_s:.0f} s")
