@@ -446,18 +446,18 @@ def test_emit_run_and_check_say_that_there_is_more(
 ) -> None:
     study = tuner.Study(only_several, handle="last")
     monkeypatch.setattr("tuner.api.study.load_study", lambda *_: study)
-    code, out, error = call("emit", "--no-instances")
+    code, out, error = call("emit", "--one-process")
     assert code == 0
     assert "nothing to set" not in out
     assert error.startswith("tftune: this is not the best that is known: ")
     assert error.strip().endswith("tftune emit last --instances")
     assert call("emit", "last", "--instances")[2] == ""
-    assert "tftune emit last --instances" in call("emit", "--no-instances", "--json")[2]
+    assert "tftune emit last --instances" in call("emit", "--one-process", "--json")[2]
     n = only_several.groups.recommended.deployment.processes
     code, out, error = call("emit")
     assert f"# Run {n} processes of the program at the same time" in out
     assert error == (
-        f"tftune: this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults\n"
+        f"tftune: this is for each of {n} processes side by side; --one-process: a single one keeps the defaults\n"
     )
     assert json.loads(call("emit", "--json")[1])["processes"] == n
     better = study.better_with_instances("check")

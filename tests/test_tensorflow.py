@@ -294,7 +294,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     one, several = document["recommended"], (document["groups"] or {}).get("recommended")
     is_one_set = bool(one["env"] or one["arguments"] or one["cpus"])
     first = several if several is not None and not is_one_set and several.get("processes", 1) > 1 else one
-    for words, advice in [((), first), (("--no-instances",), one)]:
+    for words, advice in [((), first), (("--one-process",), one)]:
         snippet = tftune_here("emit", study, "--json", *words, cwd=cwd)
         assert snippet.returncode == 0
         emitted = json.loads(snippet.stdout)

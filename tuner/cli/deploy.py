@@ -60,7 +60,7 @@ def emit(
     instances: Annotated[
         bool | None,
         other(
-            "--instances/--no-instances",
+            "--instances/--one-process",
             "The answer on several processes, or on one (default: the first that sets anything).",
             show_default=False,
         ),
@@ -85,7 +85,7 @@ def emit(
     _point(None if same_latency or n > 1 else loaded.better_with_instances())
     notes = program.left_out(deployment) if format_ == Format.SH else []  # which is for this shell
     if instances is None and not same_latency and several_come_first(loaded.result):
-        notes.append(f"this is for each of {n} processes side by side; --no-instances: a single one keeps the defaults")
+        notes.append(f"this is for each of {n} processes side by side; --one-process: a single one keeps the defaults")
     shorter = None if same_latency else loaded.shorter_with_same_latency(instances=instances)
     notes += [] if shorter is None else [shorter]
     for note in notes:

@@ -40,7 +40,8 @@ NEW_NAMES = {
     "rules": {"--profile": "--from", "--machine": "--machines", "--format json": "--json"},
     "list": {"--machine": "--machines"},
     "export": {"--machine": "--machines", "--format json": "--json"},
-    "emit": {"--format json": "--json"},
+    "check": {"--no-instances": "--one-process"},
+    "emit": {"--format json": "--json", "--no-instances": "--one-process"},
     "suite": {"--modes": "--mode"},
 }
 """By command, what replaces an option, or one with its value, that has been renamed; the old names go with 0.3."""

@@ -102,7 +102,7 @@ def compare(
     "study time_budget python storage wait",
     words={},
     instances=other(
-        "--instances/--no-instances",
+        "--instances/--one-process",
         "Check the answer on several processes, or that on one (default: the first that sets anything).",
         show_default=False,
     ),
