@@ -663,6 +663,7 @@ def test_a_unit_that_changes_leaves_the_digits_of_most_numbers() -> None:
         ((250.0, 250.0, 250.0), 0.01, "images/sec", "", True),  # 1000 in whole seconds
         ((250.0, 250.0, 250.0), 0.01, "", "Throughput: #", True),
         ((250.0, 250.0, 250.0), 0.01, "", "score: #", False),  # a cost that is computed
+        ((250.0, 250.0, 250.0), 0.01, "cycles", "latency: #", False),  # so is a count
         ((250.0, 250.0), 0.01, "images/sec", "", False),
         ((250.0, 250.01, 250.0), 0.01, "images/sec", "", False),
         ((25.0, 25.0, 25.0), 0.01, "images/sec", "", False),  # whose runs may scatter by less

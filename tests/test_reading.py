@@ -755,7 +755,7 @@ def test_a_unit_in_the_head_of_a_table_that_explains_a_difference_is_refused(
     """pytest-benchmark chooses the unit of each table anew."""
     one, other = read(pattern, first), read(pattern, later)
     if named:
-        with pytest.raises(NoNumberError, match=f"names {named} where that of the first run"):
+        with pytest.raises(NoNumberError, match=f"names {named} instead of"):
             check_alike(other.values, other.units_around, one.values, one.units_around)
     else:
         check_alike(other.values, other.units_around, one.values, one.units_around)
@@ -819,6 +819,8 @@ def test_a_number_in_other_words_is_refused_where_these_may_be_units(pattern: st
         ('rate: 35.5\n{"load": 985, "unit": "ms"}', 'rate: 28.8\n{"load": 1.1, "unit": "s"}'),
         ("rate: 35.5\nload: 985\nunit: ms", "rate: 28.8\nload: 1.1\nunit: s"),
         ("rate: 35.5\ntook 985ms", "rate: 28.8\ntook 1.2s"),
+        ("rate: 120, latency, 1.2, ms", "rate: 118, latency, 900, us"),
+        ('{"rate: 120, "latency": 1.2, "unit": "ms"}', '{"rate: 118, "latency": 900, "unit": "us"}'),
         ("rate: 56.20k     8.07k   62.00k", "rate: 856.20     80.07   962.00"),
         ("load_ms,model\n3,rate: 35.5", "load_s,model\n3,rate: 28.8"),
         ("top_k 5\nrate: 35.5", "top_M 5\nrate: 28.8"),

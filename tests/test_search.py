@@ -43,6 +43,7 @@ from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.study.contenders import contenders_of
+from tuner.study.database import uninterrupted
 from tuner.study.lattice import Encoding
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
@@ -796,7 +797,8 @@ def test_an_interrupt_waits_for_the_end_of_the_transaction_and_leaves_no_lock(
 
     def interrupt(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         statements.append(statement)
-        signal.raise_signal(signal.SIGINT)
+        if len(statements) == 1:
+            signal.raise_signal(signal.SIGINT)
 
     sqlalchemy.event.listen(engine_of(storage), "after_cursor_execute", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -807,3 +809,10 @@ def test_an_interrupt_waits_for_the_end_of_the_transaction_and_leaves_no_lock(
     with closing(sqlite3.connect(tmp_path / "t.db", timeout=0)) as other:
         other.execute("BEGIN EXCLUSIVE")
     assert study.user_attrs == ({"a": 1} if is_write else {})
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second one waited")

@@ -35,7 +35,7 @@ link() {
     for asked in libcudart.so.12 libcublas.so.12 libcublasLt.so.12 libcufft.so.11 libcusolver.so.11 libcusparse.so.12 libcudnn.so.9 libnccl.so.2; do
         if ! ldconfig -p | grep -qF "$asked "; then
             there=$(ldconfig -p | sed -n "s|^\s*${asked%%.*}\.so\.[0-9.]* .* => ||p" | head -n 1)
-            [ -n "$there" ] || there=$(find /usr/local/cuda*/ -name "${asked%%.*}.so.*" 2>/dev/null | head -n 1)
+            [ -n "$there" ] || there=$(find /usr/local/cuda*/ -name "${asked%%.*}.so.*" 2>/dev/null | head -n 1 || true)
             if [ -n "$there" ]; then ln -sf "$there" ".gpu/lib/$asked"; else echo "no $asked here" >&2; fi
         fi
     done
@@ -43,7 +43,7 @@ link() {
 }
 if [ -n "$packed" ] && [ -z "$own" ]; then
     own="$PWD/.gpu/bin/python"
-    if [ ! -d .gpu/site ]; then
+    if [ ! -f .gpu/unpacked ]; then
         mkdir -p .gpu
         find "$packed" -name 'piece.*' | awk -F/ '{ print $NF " " $0 }' | sort | cut -d' ' -f2- | xargs cat > .gpu/all.tar.xz
         python3 -c 'import tarfile; tarfile.open(".gpu/all.tar.xz").extractall(".gpu", filter="fully_trusted")'
@@ -53,6 +53,7 @@ if [ -n "$packed" ] && [ -z "$own" ]; then
         printf '%s\n' "$PWD/.gpu/site" "$others" > "$("$own" -c 'import site; print(site.getsitepackages()[0])')/packed.pth"
         # Without compiled files each import of TensorFlow takes nine seconds.
         "$own" -m compileall -q -j 0 .gpu/site tuner > /dev/null 2>&1 || true
+        touch .gpu/unpacked
     fi
     link
 fi

@@ -41,7 +41,7 @@ EPILOG = examples(
     seed=measuring("--seed N", "Random seed of the sampler and of the order of the finals.", min=0),
     max_p99_ms=setting("--max-p99 TIME", "Longest p99 of a step, or response: 50ms, or 50."),
     max_memory=setting(
-        "--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB. Of a command its largest process counts."
+        "--max-memory SIZE", "Most memory of a process to accept, e.g. 2GiB. The largest process of a command counts."
     ),
     max_power_w=setting("--max-power WATTS", "Highest mean power of the device: 250W, or 250."),
     instances=setting(

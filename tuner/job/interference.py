@@ -170,7 +170,7 @@ def literal(command: Command | None, space: Space) -> Iterator[str]:
 def set_by_itself(
     command: Command | None, space: Space, calls: Mapping[str, str], overriding: Sequence[str]
 ) -> Iterator[str]:
-    """Yield which variables of knobs a command sets or removes by itself, and what of it goes before them.
+    """Yield which variables of knobs a command sets or removes by itself, and which of its calls override them.
 
     `calls` are those of the framework that do the same as a variable, and `overriding` variables that libraries heed
     instead. Only what stands there is seen. A value that comes from the environment, ${OMP_NUM_THREADS:-4}, or

@@ -84,7 +84,7 @@ def _answer_for_reference(result: FrameworksResult, reference: str) -> Answer:
     shown = (VerdictCode.BETTER, VerdictCode.NO_DIFFERENCE)
     unknown = [name for name, verdict in result.fastest.over.items() if verdict.code not in shown]
     if unknown or not result.fastest.over:
-        text = f"the fastest was {reference}, without proof against {', '.join(unknown) or 'the others'}"
+        text = f"the fastest was {reference}; the proof against {', '.join(unknown) or 'the others'} is missing"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text)
     text = f"no framework is faster than {reference}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import optuna
@@ -62,7 +63,7 @@ _OF_MACHINE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_BUSY)
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is over.
+    """Let Ctrl-C and SIGTERM wait until the block is over; a second one does not wait.
 
     An exception in the middle of a statement keeps its cursor alive, and with it SQLite's lock on the file. Whoever
     writes next, to keep what an interrupted run has measured, would wait for that lock and fail.
@@ -71,11 +72,19 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    handlers = {}
+    handlers: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1 and callable(handlers[number]):  # such as for a server that never answers
+            handlers[number](number, frame)
+
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not None:  # another language's
-                handlers[number] = signal.signal(number, lambda received_number, _: received.append(received_number))
+        for each in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(each)
+            if handler is not None:  # else it is another language's
+                handlers[each] = handler
+                signal.signal(each, note)
         yield
     finally:
         for number, handler in handlers.items():

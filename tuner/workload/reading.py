@@ -644,8 +644,9 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         around = _around(lines[line_begin:begin], rest) + (f" ({' '.join(words)})" if words else "")
         line_end = lines[end : end + _WINDOW].partition("\n")[0]
         head = _head(heading, lines[line_begin:begin], line_end)
-        beside = units_in(f"{lines[line_begin:begin]}0{line_end}", [_FIELD, _CELL_ALONE])
-        beside = beside or units_in(_object(lines, begin, end), [_FIELD])
+        if not OF_RATES.search(around):  # the unit of a time that stands next to a rate is not its own
+            beside = units_in(f"{lines[line_begin:begin]}0{line_end}", [_FIELD, _CELL_ALONE])
+            beside = beside or units_in(_object(lines, begin, end), [_FIELD])
         of_all = _of_all(heading, lines[line_begin:begin], end - line_begin)
     text += own[0] if own else ""
     return _Number(
@@ -747,8 +748,7 @@ def check_alike(
 
 def _other_unit(new: str, old: str) -> NoNumberError:
     return NoNumberError(
-        f"the numbers have no unit, and the output names {new or 'none'} where that of the first run named "
-        f"{old or 'none'}",
+        f"the numbers have no unit, and the output names {new or 'none'} instead of {old or 'none'} of the first run",
         "let the command print one unit under every setting, as for example pytest-benchmark does "
         "with --benchmark-time-unit=ms",
     )

@@ -5,6 +5,7 @@ And what comes before and beside the verdicts: models are made ready and checked
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -342,7 +343,7 @@ def tune(comparison: Comparison) -> None:
         least_s = _LEAST_SEARCH_S if each.job.device.kind == CPU else _N_STARTS * each.start_s
         if least_s > most_s:
             failure = (
-                f"a search takes {least_s:.0f} s at least here, and {max(0.0, most_s):.0f} s are left for it: "
+                f"a search takes {least_s:.0f} s at least here, and {max(0, math.floor(most_s))} s are left for it: "
                 "give a longer --time-budget"
             )
             each.tuned = each.tuned or TunedResult(study=None, setting=None, failure=failure, searched_s=0.0)
