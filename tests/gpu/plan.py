@@ -1,4 +1,4 @@
-"""Measure on a GPU in steps of at most a minute, those that are worth most first.
+"""Measure on a GPU in steps of 60 s, or 90 s for tests and benchmarks, those that are worth most first.
 
     python -m tests.gpu.plan FOLDER                  the steps that have not run, for 14 minutes
     python -m tests.gpu.plan FOLDER --minutes 5      as many as fit
