@@ -32,6 +32,7 @@ exclude_patterns = ["results/tftune*"]
 root_doc = "docs/index"
 html_theme = "furo"
 html_title = "tftune"
+html_theme_options = {"light_css_variables": {"code-font-size": "76%"}}  # lines of cards have some 100 characters
 html_show_sphinx = False
 nb_execution_mode = "off"  # a test runs the notebook
 myst_heading_anchors = 4

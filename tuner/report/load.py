@@ -235,7 +235,7 @@ def size_page(result: SizeResult) -> list[RenderableType]:
     answer = f"{plural(best.copies or 0, 'copy', 'copies')} of {best.name}, each {each}"
     notes_ = []
     if any(row.is_extrapolated for row in result.rows):
-        notes_.append("*: extrapolated, a copy gets a higher rate than any that was measured")
+        notes_.append("*: extrapolated, higher than any rate that was measured")
     if best.copies and best.copies > 1:
         notes_.append("extrapolated: several copies are taken not to slow each other down, each on CPUs of its own")
     return [
