@@ -140,6 +140,13 @@ def test_folders_tell_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert refusal("cut") == "cut is a SavedModel without its saved_model.pb; copy the whole folder again"
     assert "give the file, onnx/1/net.keras" in refusal("onnx")
     assert "hub is a model of Hugging Face; write a Python file whose build() calls from_pretrained()" in refusal("hub")
+    (tmp_path / "hub/onnx").mkdir()
+    (tmp_path / "hub/onnx/model.onnx").write_bytes(b"x")
+    (tmp_path / "hub/other.xml").write_bytes(b"x")  # OpenVINO's has its weights next to it
+    assert "it holds model.onnx; give the file, hub/onnx/model.onnx" in refusal("hub")
+    (tmp_path / "hub/openvino_model.xml").write_bytes(b"x")
+    (tmp_path / "hub/openvino_model.bin").write_bytes(b"x")
+    assert "give the file, hub/openvino_model.xml" in refusal("hub")
     for name in ("served/10", "mine.keras"):  # as text, and a folder that is called like a file
         assert find(WorkloadSpec(words=(name,)), FRAMEWORK.suffixes).kind == Kind.SAVED_MODEL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,6 +130,12 @@ def test_dimensions_of_one_name_need_one_option() -> None:
     with pytest.raises(WorkloadError) as caught:
         described(*model)
     assert caught.value.advice == "give their shapes without the batch, e.g. --input-shape ids=128"
+
+
+def test_an_image_is_given_the_usual_sizes() -> None:
+    with pytest.raises(WorkloadError, match="has the shape") as caught:
+        described(model_input("pixel_values", shape=["batch_size", "num_channels", "height", "width"]))
+    assert "e.g. --input-shape pixel_values=3,224,224" in caught.value.advice
 
 
 def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
@@ -560,6 +567,8 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"sentence": "one"}\n', "string", [None], [b"one"] * 2),
         ('{"instances": ["one", "two"], "signature_name": "serve"}', "string", [None], [b"one", b"two"]),
         ('{"instances": [{"b64": "AAE="}, {"text": {"b64": "AAI="}}]}', "string", [None], [b"\0\1", b"\0\2"]),
+        ('{"inputs": [{"b64": "AAE="}, {"b64": "AAI="}]}', "string", [None], [b"\0\1", b"\0\2"]),
+        ('{"inputs": {"text": [{"b64": "AAE="}, {"b64": "AAI="}]}}', "string", [None], [b"\0\1", b"\0\2"]),
         ('{"instances": [[1, 2], [3, 4]]}', "float32", [None, 2], [[1, 2], [3, 4]]),
         ('{"instances": [{"text": [1, 2]}, {"text": [3, 4]}]}', "int32", [None, 2], [[1, 2], [3, 4]]),
         ('{"text": [[1, 2], [3, 4]]}', "int32", [None, 2], [[1, 2], [3, 4]]),
@@ -602,7 +611,7 @@ def test_what_a_file_of_text_is_taken_for_is_listed(
 @pytest.mark.parametrize(
     ("name", "dtype", "shape", "advice"),
     [
-        ("objects.npy", "string", [None], "save it with a plain type: np.save(file, array.astype('S'))"),
+        ("objects.npy", "string", [None], "np.save(file, array.astype(str), or of bytes array.astype('S'))"),
         ("objects.npy", "float32", [None], "array.astype('float32')"),
         ("keys.json", "string", [None], "if an object itself is the text, write it as a string"),
         ("grey.npy", "float32", [None, 4, 5, 1], "an item of 3 dimensions (of a grey image: array[..., None])"),
@@ -635,6 +644,12 @@ def test_the_records_of_a_tfrecord_are_its_items(tmp_path: Path, monkeypatch: py
     Path("train-00000-of-00001").write_bytes(records[:-1])
     with pytest.raises(WorkloadError, match="the last record of the TFRecord is not complete"):
         described(text, values=values)
+    Path("train-00000-of-00001").write_bytes(gzip.compress(records))
+    with pytest.raises(WorkloadError, match="it is a TFRecord that gzip has compressed"):
+        described(text, values=values)
+    for other in (gzip.compress(b"a text"), gzip.compress(records)[:15]):  # which a model may decompress itself
+        Path("train-00000-of-00001").write_bytes(other)
+        assert arrays(described(text, values=values), 1, values)["examples"].tolist() == [[other]]
 
 
 def test_bytes_in_messages_are_escaped() -> None:
@@ -846,11 +861,13 @@ def test_outputs_that_show_missing_work() -> None:
     [empty] = input_warnings(facts, {"1": {"y": [1, 0], "z": [1, 4]}})
     assert (empty.code, empty.observation) == (Code.EMPTY_OUTPUTS, "output y has the size (1, 0)")
     [axis] = input_warnings(facts, {"4": {"y": [1, 3], "loss": []}})
-    assert (axis.code, axis.observation) == (
-        Code.BATCH_AXIS,
-        "no output has the batch size 4 in its first dimension: y (1, 3)",
-    )
+    assert (axis.code, axis.observation) == (Code.BATCH_AXIS, "no output has a dimension of the batch size 4: y (1, 3)")
+    [axis] = input_warnings(facts, {"4": {"y": [1, 4]}, "8": {"y": [1, 4]}})
+    assert axis.observation == "the outputs have the same shapes at the batch sizes 4 and 8: y (1, 4)"
     assert not input_warnings(facts, {"4": {"y": [4, 3], "boxes": [100, 4]}})
+    assert not input_warnings(facts, {"4": {"logits": [32, 4, 40]}})  # of text or speech: time first
+    assert not input_warnings(facts, {"4": {"tokens": [80, 64]}, "8": {"tokens": [160, 64]}})
+    assert not input_warnings(facts, {"1": {"y": [1, 10]}})
     assert not input_warnings((), {"4": {"y": [1, 3]}})  # a Python file knows its batch
     # Who says where the batch is knows it too.
     time_first = facts_of(described(model_input("x", shape=[None, None, 80]), sizes=("x=100,batch,80",)))

@@ -220,6 +220,7 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
         (MINE.replace("dense(1)]", "dense(1 / 0)]"), "dense(1 / 0)", "ZeroDivisionError: division by zero (line 10"),
         (MINE.replace("dense(1)]", "dense(-1)]"), "Dense(n, activation", "(line 3 of layers_of_mine.py)"),
         (MINE.replace("return np.random", "return 5 # "), "", "TypeError: inputs() returned int, expected a tuple"),
+        (MINE.replace("return np.random", "return [[1.0]], np.random"), "", "returned a list among its arrays"),
         (MINE.replace("(batch_size, 8)", "(32, 8)"), "", "inputs(2) returned an array of the shape (32, 8); the first"),
         (MINE.replace("return tf.keras.Seq", "return 5 or tf.keras.Seq"), "", "build() returned int; expected a Keras"),
         (MINE.replace("return tf.keras", "return lambda x: tf.py_function(abs, [x], x.dtype)\n    return tf.keras"),
@@ -234,6 +235,67 @@ def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, messa
     assert message in done.stderr.splitlines()[-1]
     assert frame in done.stderr
     assert not (folder / "bad.db").exists()
+
+
+BY_NAME = r"""
+import pathlib
+import tensorflow as tf
+from tuner.child.inputs import WorkloadError, batch_of, load_module
+from tuner.frameworks.tensorflow.child import source
+class Module(tf.Module):
+    def __init__(self):
+        self.v = tf.Variable(10.0)
+    @tf.function(input_signature=[tf.TensorSpec((None, 1), name="ids"), tf.TensorSpec((None, 1), name="mask")])
+    def both(self, ids, mask):
+        return {"y": ids * self.v + mask}
+module = Module()
+tf.saved_model.save(module, "both", signatures={"serving_default": module.both})
+HEAD = '''
+import numpy as np, tensorflow as tf
+K = tf.keras
+ids, mask = K.Input((1,), name="ids"), K.Input((1,), name="mask")
+def both(ids, mask): return ids * 10.0 + mask
+def targets(n): return np.ones((n, 1), np.float32)
+def training(model): return lambda x, y: {"loss": model(x) - y}
+def inputs(n): return %s
+def build(): return %s
+'''
+named = "{'mask': np.full((n, 1), 2.0, np.float32), 'ids': np.full((n, 1), 3.0, np.float32)}"
+unnamed = "np.full((n, 1), 3.0, np.float32), np.full((n, 1), 2.0, np.float32)"
+signature = "tf.saved_model.load('both').signatures['serving_default']"
+out_of_order = "K.Model({'mask': mask, 'ids': ids}, both(ids, mask))"
+in_order = "K.Model({'ids': ids, 'mask': mask}, both(ids, mask))"
+models = [
+    (named, "both"), (named, "K.Model([mask, ids], both(ids, mask))"), (named, out_of_order), (named, signature),
+    (unnamed, out_of_order), (unnamed, signature), (unnamed, in_order), (unnamed, "both"),
+    (named, "K.Model({'ids': ids, 'masks': mask}, both(ids, mask))"), (named, "lambda x: both(x['ids'], x['mask'])"),
+]
+for number, (inputs, build) in enumerate(models):
+    path = str(pathlib.Path("by_name_%d.py" % number).absolute())
+    pathlib.Path(path).write_text(HEAD % (inputs, build))
+    spec = {"kind": "python", "workload": path, "params": {}, "execution": "graph", "mode": "inference"}
+    source.NOTES.clear()
+    try:
+        call = source.step_of(spec)[1]
+    except WorkloadError as error:
+        print("!", error)
+        continue
+    [output] = call(*map(tf.constant, batch_of(load_module(path), spec, 2).inputs)).values()
+    print("=", float(output[0, 0]), *(note for _, note in source.NOTES))
+spec["mode"] = "training"
+batch = batch_of(load_module(path), spec, 2)
+print("=", float(source.step_of(spec)[1](*map(tf.constant, batch.inputs + batch.targets))["loss"][0, 0]))
+"""
+ORDER = "inputs() returns a tuple, whose arrays go to ids, mask in this order; return a dictionary to name them"
+
+
+def test_inputs_go_to_the_names_that_a_file_gives_them(tmp_path: Path) -> None:
+    """Ids are 3 and the mask is 2, so that a model that gets them the wrong way round returns 23."""
+    printed = forked.run(BY_NAME, folder=tmp_path).splitlines()
+    answers = [line for line in printed if line.startswith(("= ", "! "))]
+    assert answers[:8] == [*["= 32.0"] * 4, f"= 32.0 {ORDER}", f"= 32.0 {ORDER}", "= 32.0", "= 32.0"]
+    assert answers[8].startswith("! inputs() returned ids, mask, and the model takes ids, masks")
+    assert answers[9:] == ["= 32.0", "= 31.0"]
 
 
 SETS_THREADS = "import tensorflow as tf\ntf.config.threading.set_intra_op_parallelism_threads(1)\n"

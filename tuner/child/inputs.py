@@ -17,7 +17,8 @@ import json
 import os
 import shutil
 import sys
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import Any, Callable, NamedTuple
 
 from . import onnxfile, shapes, usage, user_inputs, values
 from .shapes import shape_text
@@ -104,10 +105,10 @@ def arguments_of(
     """
     if spec["kind"] != "python":
         return tuple(fed(spec, each, batch_size, dtype_of) for each in described)
-    inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
+    batch = batch_of(load_module(spec["workload"]), spec, batch_size)
     if spec["execution"] != "eager":
-        check_shapes(inputs + targets, described)
-    return inputs + targets
+        check_shapes(batch.inputs + batch.targets, described)
+    return batch.inputs + batch.targets
 
 
 def check_shapes(arrays: tuple[Any, ...], described: list[Report]) -> None:
@@ -122,11 +123,21 @@ def check_shapes(arrays: tuple[Any, ...], described: list[Report]) -> None:
             )
 
 
-def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return (inputs, targets) that a file makes, each a tuple of arrays of that batch; no targets but for training."""
+class Batch(NamedTuple):
+    """The arrays that a file makes for a batch; `keys` are those of the inputs if inputs() returns a dictionary."""
+
+    inputs: tuple[Any, ...]
+    targets: tuple[Any, ...]
+    keys: "tuple[str, ...] | None"
+
+
+def batch_of(module: Any, spec: Report, batch_size: int) -> Batch:
+    """Return the batch that a file makes, dictionaries in the order of their keys; no targets but for training."""
     names = ("inputs", "targets") if spec["mode"] == TRAINING else ("inputs",)
-    arrays = [arrays_of(called(getattr(module, n), batch_size, params=spec["params"]), n, batch_size) for n in names]
-    return arrays[0], arrays[1] if len(arrays) > 1 else ()
+    returned = [called(getattr(module, name), batch_size, params=spec["params"]) for name in names]
+    arrays = [arrays_of(each, name, batch_size) for each, name in zip(returned, names)]
+    keys = tuple(sorted(returned[0])) if isinstance(returned[0], Mapping) else None
+    return Batch(arrays[0], arrays[1] if len(arrays) > 1 else (), keys)
 
 
 def called(function: Any, *given: Any, params: Report) -> Any:
@@ -141,8 +152,13 @@ def called(function: Any, *given: Any, params: Report) -> Any:
 def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
     """Return what a file's function gave for a batch as a tuple; a single array may come without one."""
     arrays = (returned,) if hasattr(returned, "dtype") else returned
-    if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
+    if isinstance(returned, Mapping):
+        arrays = tuple(returned[key] for key in sorted(returned))
+    if not isinstance(arrays, (tuple, list)):
         raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(returned).__name__))
+    other = next((type(array).__name__ for array in arrays if not hasattr(array, "dtype")), None)
+    if other is not None:
+        raise TypeError("%s() returned a %s among its arrays, expected NumPy arrays alone" % (name, other))
     for array in arrays:
         if not array.shape or array.shape[0] != batch_size:
             raise WorkloadError(

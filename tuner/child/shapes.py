@@ -320,7 +320,16 @@ def example(placed_input: Report) -> str:
     elif len(item) == 1 and "float" in placed_input["dtype"]:
         names = [name, *(placed_input.get("model_shape") or ())]
         size = SAMPLING_RATE if name.endswith("input_values") or any(_has_word(n, SOUND) for n in names) else EXAMPLE
-    return ",".join(str(size if n in (OPEN, None) else n) for n in item)
+    dimensions = placed_input.get("model_shape") or [None] * len(shape)
+    of_item = [each for place, each in enumerate(dimensions) if place != axis]
+    return ",".join(str(_usual(each, size) if n in (OPEN, None) else n) for n, each in zip(item, of_item))
+
+
+def _usual(dimension: Dimension, size: int) -> int:
+    """Return the usual size of a dimension of images by its name, and `size` of any other."""
+    if _has_word(dimension, {"channel", "channels"}):
+        return 3
+    return 224 if _has_word(dimension, {"height", "width"}) else size
 
 
 def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> List[str]:

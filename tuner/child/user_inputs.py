@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import zlib
 from math import prod
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -95,13 +96,15 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         elif kind == "string":
             with open(path, "rb") as file:
                 content = file.read()
+            if is_record(unpacked(content)):
+                raise refused(described, "it is a TFRecord that gzip has compressed", "unpack it: gunzip")
             items = records_of(described, content) if is_record(content) else filled_with(described, content)
         else:
             raise refused(described, "it is not a file of numbers", "expected one that ends in .npy, .json or .jsonl")
     except (OSError, ValueError) as error:
         if any(words in str(error) for words in ("Object arrays", "Python objects")):  # NumPy's words for it
-            plain = "S" if kind == "string" else kind
-            advice = "save it with a plain type: np.save(file, array.astype('%s'))" % plain
+            plain = "str), or of bytes array.astype('S'" if kind == "string" else "'%s'" % kind
+            advice = "save it with a plain type: np.save(file, array.astype(%s))" % plain
             raise refused(described, "it holds Python objects, which are not loaded", advice) from error
         raise refused(described, "it cannot be read: %s" % error, "write it again") from error
     return typed(described, items, dtype_of)
@@ -144,6 +147,14 @@ def file_text(path: str) -> str:
     if _ENCODED.search(head) and b'"b64"' not in head:
         return ', base64 as it stands ({"b64": …} feeds the bytes)'
     return ""
+
+
+def unpacked(content: bytes) -> bytes:
+    """Return the first bytes of what gzip compressed; none of anything else."""
+    try:
+        return zlib.decompressobj(31).decompress(content, 12)  # 31: a header of gzip has to be there
+    except zlib.error:
+        return b""
 
 
 def is_record(begin: bytes) -> bool:
@@ -293,8 +304,15 @@ def json_value(described: Report, item: Any) -> Any:
                 "rename the key to the input's name, or write the items alone" + as_text,
             )
         item = item[key]
+    return decoded(item) if described["dtype"] == "string" else item
+
+
+def decoded(item: Any) -> Any:
+    """Return an item of JSON with the bytes of what is in base64, in lists too."""
+    if isinstance(item, list):
+        return [decoded(each) for each in item]
     encoded = item.get("b64") if isinstance(item, dict) else None
-    return base64.b64decode(encoded) if isinstance(encoded, str) and described["dtype"] == "string" else item
+    return base64.b64decode(encoded) if isinstance(encoded, str) else item
 
 
 def stacked(described: Report, items: Any) -> Any:

@@ -116,8 +116,8 @@ ADVICE = {
     "--input NAME=FILE",
     Code.EMPTY_OUTPUTS: "nothing is computed for it: give inputs that lead to a result, with --input, --input-range or "
     "--input-shape",
-    Code.BATCH_AXIS: "where another dimension of the inputs is the batch, write batch in its place: --input-shape "
-    "NAME=100,batch,80",
+    Code.BATCH_AXIS: "if another dimension of the inputs is the batch, write batch in its place: --input-shape "
+    "NAME=100,batch,80; if the model has no batch, give the whole shape of every input: --input-shape NAME=100,3",
     Code.BATCH_SIZES: "leave the others out of --batch-size",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold",
@@ -246,13 +246,16 @@ def input_warnings(
 
 
 def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
-    """Return that no output has the batch in its first dimension, where that is so."""
-    for batch_size, by_name in outputs.items():
-        arrays = {name: shape for name, shape in by_name.items() if shape}
-        if arrays and all(str(shape[0]) != batch_size for shape in arrays.values()):
-            shown = ", ".join(f"{name} {_shape(shape)}" for name, shape in list(arrays.items())[:_MOST_INPUTS])
-            return f"no output has the batch size {batch_size} in its first dimension: {shown}"
-    return ""
+    """Return that no output grows with the batch, if that is so: which dimension does is the model's affair."""
+    arrays = {size: {name: tuple(shape) for name, shape in each.items() if shape} for size, each in outputs.items()}
+    batch_size, shapes = next(iter(arrays.items()), ("", {}))
+    is_alone = len(arrays) == 1 and not any(int(batch_size) in shape for shape in shapes.values())
+    if not shapes or not (is_alone or (len(arrays) > 1 and all(each == shapes for each in arrays.values()))):
+        return ""
+    shown = ", ".join(f"{name} {_shape(shape)}" for name, shape in list(shapes.items())[:_MOST_INPUTS])
+    if is_alone:
+        return f"no output has a dimension of the batch size {batch_size}: {shown}"
+    return f"the outputs have the same shapes at the batch sizes {' and '.join(list(arrays)[:2])}: {shown}"
 
 
 def _shape(shape: Sequence[int]) -> str:

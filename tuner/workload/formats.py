@@ -225,11 +225,11 @@ def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
     except OSError:
         names = []
     paths = [path / name for name in names]
-    models = [each for each in paths if each.suffix.lower() in suffixes and not each.name.endswith(".weights.h5")]
     is_of_hugging_face = path / "config.json" in paths and of_file(path / "config.json") is _HUGGING_FACE
-    if is_of_hugging_face and {each.name for each in models} <= {"tf_model.h5"}:
+    models = [each for each in (*paths, *sorted(path.glob("*/*"))) if _is_model(each, suffixes)]
+    models = [each for each in models if not is_of_hugging_face or each.name != "tf_model.h5"]
+    if is_of_hugging_face and not models:
         raise BadInputError(f"{path} is {_HUGGING_FACE.what}", _HUGGING_FACE.hint)
-    models = models or sorted(each for each in path.glob("*/*") if each.suffix.lower() in {*suffixes} - {".xml"})
     if models:
         raise BadInputError(f"{message}; it holds {models[0].name}", f"give the file, {models[0]}")
     formats = [(each, known) for each in paths if (known := of_file(each)) is not None]
@@ -237,6 +237,14 @@ def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
         file, known = next((each for each in formats if each[1] not in (_ARRAYS, _ARCHIVE)), formats[0])
         raise BadInputError(f"{message}; it holds {file.name}, {known.what}", known.hint)
     raise BadInputError(message, "give the folder of a SavedModel")
+
+
+def _is_model(path: Path, suffixes: Iterable[str]) -> bool:
+    """Return whether a file of a folder is a model of the framework with these suffixes, or of ONNX or OpenVINO."""
+    suffix = path.suffix.lower()
+    if suffix == ".xml":
+        return path.with_suffix(".bin").is_file()
+    return (suffix in suffixes or suffix == ".onnx") and not path.name.endswith(".weights.h5")
 
 
 def _version(folder: Path) -> tuple[int, str]:

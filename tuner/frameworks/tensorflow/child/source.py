@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import json
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
 from . import facts, importing, kerasfile, libraries, savedmodel
@@ -21,6 +21,8 @@ NO_INPUTS = (
     "the file does not show what its model takes, as of a class of its own or a Sequential without an Input",
     "give what model.export('FOLDER') writes, or a Python file whose build() loads it and that has inputs()",
 )
+LOADED: list[Any] = []
+NAMELESS = "inputs() returns a tuple, whose arrays go to %s in this order; return a dictionary to name them"
 NOTES: list[list[str]] = []
 """What of the workload's code does not act: a text of its line, and what to report of it."""
 ORIGIN = "origin.json"  # beside an export: its tags and signature, and the libraries that have to be loaded first
@@ -41,7 +43,8 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
     module = load_module(spec["workload"])
     before = facts.options()
-    model = called(module.build, params=spec["params"])
+    with keeping_what_is_loaded():
+        model = called(module.build, params=spec["params"])
     # Trials run the file, for its inputs, and build() if they are eager.
     changed = [name for name, value in facts.options().items() if value != before[name]]
     NOTES.extend([name, IN_BUILD % name] for name in changed if spec["execution"] != "eager")
@@ -52,23 +55,45 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     owner = getattr(model, "__self__", None)
     if spec["execution"] != "eager" and is_keras(owner) and model.__name__.startswith("predict"):
         raise WorkloadError("build() returned the method %s of a Keras model" % model.__name__, "return the model")
-    inputs, targets = batch_of(module, spec, 2)
+    inputs, targets, keys = batch_of(module, spec, 2)
     described = described_arrays(inputs + targets)
     for each, axes in zip(described, open_axes(module, spec, inputs + targets)):
         each["open"] = axes
+    if keys is None and can_be_mixed_up(model, inputs):
+        NOTES.append(["def inputs", NAMELESS % ", ".join(sorted(names_of(model)))])
     if spec["mode"] != TRAINING:
-        return described, forward(model), model
+        return described, forward(model, keys), model
     if hasattr(module, "training"):
         step = called(module.training, model, params=spec["params"])
-        return described, lambda *tensors: named(step(*tensors)), (model, step)
-    n_outputs = check_outputs(model, inputs, targets)
+        n = len(inputs)
+        whole = (lambda tensors: (dict(zip(keys, tensors[:n])), *tensors[n:])) if keys else tuple
+        return described, lambda *tensors: named(step(*whole(tensors))), (model, step)
+    n_outputs = check_outputs(model, inputs, targets, keys)
     if not is_of_keras(type(model).train_step):
         NOTES.append(["train_step", OWN_STEP])
     optimizer = getattr(module, "OPTIMIZER", None) or getattr(model, "optimizer", None) or "sgd"
-    return described, gradient_step(model, losses_of(module.LOSS, n_outputs), optimizer, len(inputs)), model
+    return described, gradient_step(model, losses_of(module.LOSS, n_outputs), optimizer, len(inputs), keys), model
 
 
-def check_outputs(model: Any, inputs: Any, targets: Any) -> int:
+@contextlib.contextmanager
+def keeping_what_is_loaded() -> Iterator[None]:
+    """Keep what tf.saved_model.load() returns: a signature that build() takes of it does not keep its variables."""
+    import tensorflow as tf
+
+    load = tf.saved_model.load
+
+    def keeping(*given: Any, **options: Any) -> Any:
+        LOADED.append(load(*given, **options))
+        return LOADED[-1]
+
+    tf.saved_model.load = keeping
+    try:
+        yield
+    finally:
+        tf.saved_model.load = load
+
+
+def check_outputs(model: Any, inputs: Any, targets: Any, keys: Any) -> int:
     """Call a model once, which makes the variables of one that has none, and return the number of its outputs.
 
     Raises WorkloadError if LOSS cannot fit.
@@ -77,7 +102,8 @@ def check_outputs(model: Any, inputs: Any, targets: Any) -> int:
 
     if not is_keras(model):
         raise WorkloadError("LOSS needs a build() that returns a Keras model", "define training(model) instead")
-    outputs = tf.nest.flatten(model(*arrangement(model)([tf.constant(array) for array in inputs]), training=False))
+    positional, by_name = arrangement(model, keys)([tf.constant(array) for array in inputs])
+    outputs = tf.nest.flatten(model(*positional, **by_name, training=False))
     if len(outputs) != len(targets):
         raise WorkloadError(
             "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
@@ -112,8 +138,8 @@ def open_axes(module: Any, spec: Report, arrays: tuple[Any, ...]) -> list[list[i
     """
     own, others = getattr(module, "BATCH_SIZE", 0), arrays
     with contextlib.suppress(Exception):  # trials may have other batch sizes, and report errors
-        inputs, targets = batch_of(module, spec, own if isinstance(own, int) and own not in (0, 2) else 4)
-        others = inputs + targets
+        other = batch_of(module, spec, own if isinstance(own, int) and own not in (0, 2) else 4)
+        others = other.inputs + other.targets
     sizes = [list(zip(array.shape, other.shape)) for array, other in zip(arrays, others)]
     return [[axis for axis, (n, m) in enumerate(each) if axis and n != m] for each in sizes]
 
@@ -178,15 +204,16 @@ def not_dense(what: str, kind: str) -> WorkloadError:
     )
 
 
-def forward(model: Any) -> Callable[..., Any]:
-    """Return inference by a Keras model or any callable; the inputs of a signature are in the order of their names."""
-    positional, by_name = getattr(model, "structured_input_signature", None) or ((), {})
-    if by_name and not positional:
-        return lambda *tensors: named(model(**dict(zip(sorted(by_name), tensors))))
-    if not is_keras(model):
-        return lambda *tensors: named(model(*tensors))
-    arguments = arrangement(model)
-    return lambda *tensors: named(model(*arguments(tensors), training=False))
+def forward(model: Any, keys: Any = None) -> Callable[..., Any]:
+    """Return inference by a Keras model or any callable; see `arrangement`."""
+    arguments = arrangement(model, keys)
+    options = {"training": False} if is_keras(model) else {}
+
+    def call(*tensors: Any) -> Any:
+        positional, by_name = arguments(tensors)
+        return named(model(*positional, **by_name, **options))
+
+    return call
 
 
 def is_keras(model: Any) -> bool:
@@ -199,23 +226,66 @@ def is_of_keras(code: Any) -> bool:
     return code.__module__.partition(".")[0] in ("keras", "tf_keras") or ".python.keras" in code.__module__
 
 
-def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what makes tensors a Keras model's arguments: as its inputs are structured, or as its call takes them."""
+def names_of(model: Any) -> list[str]:
+    """Return the names by which a signature, or a Keras model of a dictionary, takes its inputs; none of any other."""
+    positional, by_name = getattr(model, "structured_input_signature", None) or ((), {})
+    structure = getattr(model, "input", None) if is_keras(model) else {} if positional else by_name
+    return list(structure) if isinstance(structure, dict) else []
+
+
+def can_be_mixed_up(model: Any, arrays: tuple[Any, ...]) -> bool:
+    """Return whether arrays without names go to named inputs, of which two would take each other's unnoticed."""
+    names, kinds = names_of(model), [(array.dtype, array.shape[1:]) for array in arrays]
+    in_order = is_keras(model) and names == sorted(names)
+    return bool(names) and not in_order and any(kinds.count(each) > 1 for each in kinds)
+
+
+def arrangement(model: Any, keys: Any = None) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return what makes tensors the arguments of a model, by place and by name.
+
+    Without `keys`, the names of the tensors, those of a signature are in the order of its names, and those of a Keras
+    model as its inputs are structured, or as its call takes them. Raises WorkloadError for other names than it has.
+    """
     import tensorflow as tf
 
+    names = names_of(model)
+    if keys is not None:
+        return keyed(model, keys, names)
+    if not is_keras(model):
+        return lambda tensors: ((), dict(zip(sorted(names), tensors))) if names else (tuple(tensors), {})
     try:
         structure = model.input
     except (AttributeError, ValueError):  # a model of its own class does not say what it takes
-        parameters = inspect.signature(model.call).parameters.values()
-        places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-        n_places = sum(each.name not in ("training", "mask") for each in places)
-        return lambda tensors: tuple(tensors) if n_places >= len(tensors) else (list(tensors),)
+        n_places = sum(name not in ("training", "mask") for name in places(model.call))
+        return lambda tensors: (tuple(tensors) if n_places >= len(tensors) else (list(tensors),), {})
     if isinstance(structure, (list, tuple, dict)):
-        return lambda tensors: (tf.nest.pack_sequence_as(structure, list(tensors)),)
-    return lambda tensors: (tensors[0],)
+        return lambda tensors: ((tf.nest.pack_sequence_as(structure, list(tensors)),), {})
+    return lambda tensors: ((tensors[0],), {})
 
 
-def gradient_step(model: Any, losses: list[Any], optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
+def keyed(model: Any, keys: Any, names: list[str]) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return what makes tensors of these names the arguments of a model: by name, or as one dictionary."""
+    own = names or [each.name.partition(":")[0] for each in getattr(model, "inputs", None) or () if is_keras(model)]
+    if own and set(own) != set(keys):
+        raise WorkloadError(
+            "inputs() returned %s, and the model takes %s" % (", ".join(keys), ", ".join(own)),
+            "name each array as the model does, or return a tuple",
+        )
+    if own and is_keras(model):
+        return lambda tensors: ((dict(zip(keys, tensors)),), {})
+    are_parameters = set(keys) <= set(own or places(model.call if is_keras(model) else model))
+    return lambda tensors: ((), dict(zip(keys, tensors))) if are_parameters else ((dict(zip(keys, tensors)),), {})
+
+
+def places(function: Any) -> list[str]:
+    """Return the names of what a function takes by place."""
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+
+
+def gradient_step(
+    model: Any, losses: list[Any], optimizer_name: Any, n_inputs: int, keys: Any = None
+) -> Callable[..., Any]:
     """Return a training step: forward, backward, and the optimizer's update; it returns the loss.
 
     The loss is that of each output and what the model adds, such as a regulariser's.
@@ -224,12 +294,13 @@ def gradient_step(model: Any, losses: list[Any], optimizer_name: Any, n_inputs: 
 
     optimizer = tf.keras.optimizers.get(optimizer_name)
     optimizer.build(model.trainable_variables)
-    arguments = arrangement(model)
+    arguments = arrangement(model, keys)
 
     def step(*tensors: Any) -> Any:
         inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
         with tf.GradientTape() as tape:
-            outputs = tf.nest.flatten(model(*arguments(inputs), training=True))
+            positional, by_name = arguments(inputs)
+            outputs = tf.nest.flatten(model(*positional, **by_name, training=True))
             of_outputs = [tf.reduce_mean(loss_of(y, p)) for loss_of, y, p in zip(losses, targets, outputs)]
             own = [tf.cast(tf.reduce_sum(each), of_outputs[0].dtype) for each in model.losses]
             loss = tf.add_n([*of_outputs, *own])
