@@ -212,6 +212,11 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
     assert "Traceback" not in done.stderr
 
 
+def test_the_batch_size_of_a_model_is_shown(folder: Path) -> None:
+    done = tftune_here("workloads", "show", "fixed.keras", "--json", cwd=folder)
+    assert json.loads(done.stdout)["workload"]["batch_size"] == 4, done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "frame", "message"),
     [

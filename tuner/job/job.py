@@ -394,8 +394,10 @@ def describe_workload(request: SearchRequest) -> WorkloadResult:
     job = prepare(checked)
     job.export()
     file = pyfile.read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
+    own = fixed_batch_size(job.described_inputs()[0])
+    workload = job.workload if own is None else replace(job.workload, batch_size=own)
     return WorkloadResult(
-        workload=workload_facts(job.workload, job.inputs),
+        workload=workload_facts(workload, job.inputs),
         modes=file.modes if file else (job.workload.mode,),
         source=file.source if file else "",
         features=job.features(),
