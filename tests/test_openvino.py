@@ -252,3 +252,19 @@ def test_an_input_of_a_type_that_numpy_has_not_is_refused(tmp_path: Path) -> Non
     with pytest.raises(WorkloadError, match="its input 'x' has the unsupported type u4") as caught:
         exporter.model_inputs(str(tmp_path / "m.xml"), [])
     assert "openvino.preprocess" in caught.value.advice
+
+
+def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    given = ops.parameter([-1, 4], np.float32, name="x")
+    product = ops.matmul(given, ops.constant(np.ones((4, 4), np.float32)), False, False)
+    openvino.save_model(openvino.Model([product], [given], "dense"), tmp_path / "net.xml")
+    (tmp_path / "net.bin").unlink()
+    with pytest.raises(WorkloadError, match="OpenVINO cannot read it") as caught:
+        exporter.model_inputs(str(tmp_path / "net.xml"), [])
+    assert caught.value.advice == "put the file with its weights, whole, next to it: net.bin"
+    (tmp_path / "net.xml").write_text("<net/>")
+    with pytest.raises(WorkloadError) as caught:
+        exporter.model_inputs(str(tmp_path / "net.xml"), [])
+    assert caught.value.advice == "use a framework that runs it"

@@ -76,6 +76,9 @@ def read(path: str, libraries: "List[str]") -> Any:
         advice = "use a framework that runs it"
         if missing:
             advice = "put the file with its weights, whole, into the model's folder: %s" % missing[1]
+        elif "bin file cannot be found" in str(error):
+            weights = os.path.splitext(os.path.basename(os.path.realpath(path)))[0] + ".bin"
+            advice = "put the file with its weights, whole, next to it: %s" % weights
         raise WorkloadError("OpenVINO cannot read it: %s" % words(error), advice) from error
 
 
