@@ -268,3 +268,19 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError) as caught:
         exporter.model_inputs(str(tmp_path / "net.xml"), [])
     assert caught.value.advice == "use a framework that runs it"
+
+
+def test_an_input_has_the_name_that_its_author_gave_it(tmp_path: Path) -> None:
+    """A converter adds names of what it leaves out, and rules go by names."""
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    names = {"keep": {"boolean_mask/Reshape_1:0", "keep"}, "x": {"x:0"}}
+    given = {name: ops.parameter([-1, 4], np.float32, name=name) for name in names}
+    for name, each in given.items():
+        each.output(0).set_names(names[name])
+    model = openvino.Model([ops.roi_align(ops.constant(np.ones((1, 3, 8, 8), np.float32)), given["keep"],
+                            ops.constant(np.zeros(5, np.int32)), 2, 2, 0, 1.0, "avg", "asymmetric"), given["x"]],
+                           list(given.values()), "named")  # fmt: skip
+    openvino.save_model(model, tmp_path / "m.xml")
+    assert [each["name"] for each in exporter.model_inputs(str(tmp_path / "m.xml"), [])] == ["keep", "x:0"]
+    assert exporter.value_facts(model).decisive == {"keep"}

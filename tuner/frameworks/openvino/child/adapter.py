@@ -36,7 +36,7 @@ class Model(ArrayModel):
         self.core = exporter.core(self.spec["op_libraries"] if is_own else [])
         self.model = self.core.read_model(os.path.realpath(path))
         # A converter leaves out what no output needs.
-        self.taken = {port.get_any_name() for port in self.model.inputs}
+        self.taken = {name for port in self.model.inputs for name in port.get_names()}
         self.properties = compiling.properties(self.spec["options"], self.spec["streams"])
 
     def step(self, arrays: "Tuple[Any, ...]") -> Step:

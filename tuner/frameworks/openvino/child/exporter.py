@@ -90,19 +90,28 @@ def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
     """
     described, in_file = [], onnxfile.input_shapes(path) if path.lower().endswith(".onnx") else {}
     for port in read(path, libraries).inputs:
-        kind = port.get_element_type().get_type_name()
+        name, kind = name_of(port), port.get_element_type().get_type_name()
         if kind not in DTYPES:
             raise WorkloadError(
-                "its input '%s' has the unsupported type %s" % (port.get_any_name(), kind),
+                "its input '%s' has the unsupported type %s" % (name, kind),
                 "save it with an input of f32 that it converts itself, as openvino.preprocess does",
             )
         shape = port.get_partial_shape()
         sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
-        named = in_file.get(port.get_any_name())
+        named = in_file.get(name)
         if sizes is not None and named is not None and len(named) == len(sizes):
-            sizes = [(name if isinstance(name, str) else None) if n is None else n for n, name in zip(sizes, named)]
-        described.append({"name": port.get_any_name(), "dtype": DTYPES[kind], "shape": sizes})
+            sizes = [(each if isinstance(each, str) else None) if n is None else n for n, each in zip(sizes, named)]
+        described.append({"name": name, "dtype": DTYPES[kind], "shape": sizes})
     return described
+
+
+def name_of(port: Any) -> str:
+    """Return what an input is called: as its author has it, if that is one of its names.
+
+    A converter adds the names of what it leaves out behind it.
+    """
+    own: str = port.get_node().get_friendly_name()
+    return own if own in port.get_names() else port.get_any_name()
 
 
 def value_facts(model: Any) -> usage.Facts:
@@ -111,7 +120,7 @@ def value_facts(model: Any) -> usage.Facts:
     What branches and loops hold is not looked at: their operands may be indices.
     """
     inputs = [port for port in model.inputs if port.get_element_type().is_real()]
-    walk = usage.Usage(port.get_any_name() for port in inputs)
+    walk = usage.Usage(map(name_of, inputs))
     known: Dict[Any, usage.Value] = {}
     for operation in model.get_ordered_ops():
         kind, ports = operation.get_type_name(), [port.get_source_output() for port in operation.inputs()]
@@ -127,7 +136,7 @@ def value_facts(model: Any) -> usage.Facts:
         for port in operation.outputs():
             value = made
             if kind == "Parameter":
-                value = usage.given_value(port.get_any_name())
+                value = usage.given_value(name_of(port))
             elif not made.depends and port.get_partial_shape().is_static:
                 dims = tuple(port.get_shape())
                 is_short = kind == "Constant" and port.get_element_type().get_type_name() in ("i32", "i64")
