@@ -284,3 +284,30 @@ def test_an_input_has_the_name_that_its_author_gave_it(tmp_path: Path) -> None:
     openvino.save_model(model, tmp_path / "m.xml")
     assert [each["name"] for each in exporter.model_inputs(str(tmp_path / "m.xml"), [])] == ["keep", "x:0"]
     assert exporter.value_facts(model).decisive == {"keep"}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_loop_that_ends_as_its_values_have_it_is_found(is_open: bool) -> None:
+    """A solver stops when nothing changes any more; a recurrent layer counts its times."""
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    x = ops.parameter([-1, 4], np.float32, name="x")
+    x.output(0).set_names({"x"})
+    state, count, item = (
+        ops.parameter(*each) for each in (([-1, 4], np.float32), ([], np.int64), ([-1, 4], np.float32))
+    )
+    later, next_count = ops.tanh(ops.add(state, item)), ops.add(count, ops.constant(np.int64(1)))
+    change = ops.reduce_max(ops.absolute(ops.subtract(later, state)), ops.constant(np.array([0, 1])))
+    goes_on = ops.less(next_count, ops.constant(np.int64(9)))
+    if is_open:
+        goes_on = ops.logical_and(goes_on, ops.greater(change, ops.constant(np.float32(0.1))))
+    body = openvino.Model([goes_on, later, next_count], [state, count, item], "body")
+    loop = ops.loop(ops.constant(np.int64(-1)), ops.constant(True))
+    loop.set_function(body)
+    loop.set_special_body_ports([-1, 0])
+    loop.set_merged_input(state, ops.multiply(x, ops.constant(np.float32(0))).output(0), body.results[1].output(0))
+    loop.set_merged_input(count, ops.constant(np.int64(0)).output(0), body.results[2].output(0))
+    loop.set_invariant_input(item, x.output(0))
+    loop.get_iter_value(body.results[1].output(0), -1)
+    model = openvino.Model([loop.output(0)], [x], "loop")
+    assert exporter.value_facts(model).decisive == ({"x"} if is_open else set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from math import prod
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 from ....child import onnxfile, usage
 from ....child.inputs import WorkloadError, copy_described, load_libraries, write_own
@@ -117,7 +117,7 @@ def name_of(port: Any) -> str:
 def value_facts(model: Any) -> usage.Facts:
     """Return what a model of OpenVINO's own uses the values of its inputs for, as far as its graph can be read.
 
-    What branches and loops hold is not looked at: their operands may be indices.
+    What branches and loops hold is not looked at, but for when a loop ends: their operands may be indices.
     """
     inputs = [port for port in model.inputs if port.get_element_type().is_real()]
     walk = usage.Usage(map(name_of, inputs))
@@ -133,6 +133,8 @@ def value_facts(model: Any) -> usage.Facts:
         made = walk.see(OPERATORS.get(kind, kind), operands, axis=axis)
         if kind in WITH_BODIES:
             walk.pass_by(operands)
+        if kind == "Loop":
+            walk.decisive.update(*(operands[place].depends for place in ending(operation)))
         for port in operation.outputs():
             value = made
             if kind == "Parameter":
@@ -145,6 +147,29 @@ def value_facts(model: Any) -> usage.Facts:
                 value = usage.Value(dims=dims, numbers=numbers)
             known[operation.get_name(), port.get_index()] = value
     return walk.facts
+
+
+def ending(loop: Any) -> "Set[int]":
+    """Return the operands of a loop that the condition in its body is worked out from, in whichever turn.
+
+    A loop over times has a condition too, but it only counts.
+    """
+    body, places, seen = loop.get_function(), set(), set()
+    given = {each.body_parameter_index: each for each in loop.get_input_descriptions()}
+    parameters = {each.get_name(): number for number, each in enumerate(body.get_parameters())}
+    waiting = [body.results[loop.get_special_body_ports()[1]]]
+    while waiting:
+        node = waiting.pop()
+        if node.get_name() in seen or node.get_type_name() == "ShapeOf":
+            continue
+        seen.add(node.get_name())
+        waiting += [port.get_source_output().get_node() for port in node.inputs()]
+        each = given.get(parameters.get(node.get_name()))
+        if each is not None:
+            places.add(each.input_index)
+            last = getattr(each, "body_value_index", None)  # what a turn hands to the next
+            waiting += [] if last is None else [body.results[last]]
+    return places
 
 
 def convert(spec: Report, path: str) -> None:
