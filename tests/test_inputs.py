@@ -874,6 +874,30 @@ def test_outputs_that_show_missing_work() -> None:
     assert not input_warnings(time_first, {"4": {"y": [20, 4, 64]}})
 
 
+def test_a_large_input_that_does_not_grow_with_the_batch_is_told_of() -> None:
+    """Whatever grows beside it is what items count."""
+    image, ids = model_input("pixel_values", shape=[1, 224, 224, 3]), model_input("input_ids", "int32", ["batch", 77])
+    facts = facts_of(described(image, ids))
+    [note] = input_warnings(facts, {})
+    assert (note.code, note.observation) == (
+        Code.FIXED_INPUT,
+        "pixel_values is (1, 224, 224, 3) at every batch size, and items count input_ids alone",
+    )
+    assert input_warnings(facts, {"1": {"y": [1, 3]}, "4": {"y": [4, 3]}}) == [note]
+    assert not input_warnings(facts, {"1": {"y": [1, 3]}})
+    # A small vector for all, what grows with the batch, and a model of an ensemble at its one batch size.
+    user = model_input("user", shape=[1, 64])
+    assert not facts_of(described(image))[0].doubtful
+    for inputs in (
+        [model_input("items", shape=["batch", 64]), user],
+        [image],
+        [image | {"shape": [None, 224, 224, 3]}, ids],
+    ):
+        assert Code.FIXED_INPUT not in {each.code for each in input_warnings(facts_of(described(*inputs)), {})}
+    both = [*facts_of(described(image), "a"), *facts_of(described(ids), "b")]
+    assert not input_warnings(both, {})
+
+
 def test_only_possible_batch_sizes_are_kept() -> None:
     open_batch = described(model_input("x", shape=[None, 4]))
     of_four, scalar = described(model_input("x", shape=[4, 8])), described(model_input("x", shape=[]))

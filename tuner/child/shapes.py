@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 Dimension = Union[int, str, None]
 Shape = List[Dimension]
@@ -297,6 +297,12 @@ def may_be_one_item(described: Report, others: Sequence[Report]) -> bool:
 def item_shape(described: Report) -> List[int]:
     """Return the shape of an item: without the batch."""
     return [n for place, n in enumerate(described["shape"]) if place != described["batch_axis"] and n is not None]
+
+
+def outweighs(shape: Sequence[Optional[int]], others: Iterable[Sequence[Optional[int]]]) -> bool:
+    """Return whether an input without an open batch is larger than an item of each that has one."""
+    items = [prod(n for n in each if n is not None) for each in others if None in each]
+    return bool(items) and None not in shape and prod(n or 0 for n in shape) > max(items)
 
 
 def is_missing(shape: Optional[Shape]) -> bool:

@@ -25,7 +25,7 @@ that is not known.
 | numbers that an index is worked out from | 0 and 1, or [0, 1), at random | yes |
 | integers that may count: by name, without a batch, or one per item next to larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
-| floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
+| a few floating-point numbers without a batch next to inputs that have one | random in [0, 1) | yes |
 | sound of one dimension, which may be the batch or the samples | random in [0, 1) | yes |
 | other numbers | random in [0, 1) | |
 """
@@ -38,7 +38,7 @@ import re
 from math import prod
 from typing import Any, Dict, List, Optional, Sequence
 
-from .shapes import SAMPLING_RATE, SOUND, item_shape
+from .shapes import SAMPLING_RATE, SOUND, item_shape, outweighs
 from .user_inputs import DtypeOf, batch_of_items, file_text, items_of, shortened, strings
 
 SEED = 20160627
@@ -135,6 +135,7 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     is_named = described["shape"] == [None] and bool(SOUND.intersection(words))
     is_sound = is_named or is_one_sound(described, others)
     is_extent = n_values <= _FEW and bool(_EXTENTS.intersection(words[-1:])) and any(is_grid(each) for each in others)
+    is_for_all = is_for_all and not outweighs(described["shape"], [each["shape"] for each in others])
     return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound or is_for_all or is_extent else {}))
 
 

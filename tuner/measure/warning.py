@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.child.outputs import text_of
+from tuner.child.shapes import outweighs
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure import interruption
 from tuner.trial.outcome import Slice
@@ -61,6 +62,7 @@ class Code(StrEnum):
     MADE_UP = "made-up inputs"
     EMPTY_OUTPUTS = "empty outputs"
     BATCH_AXIS = "batch dimension"
+    FIXED_INPUT = "fixed input"
     BATCH_SIZES = "batch sizes"
     GPU_THROTTLED = "GPU throttled"
     GPU_SHARED = "GPU shared"
@@ -118,6 +120,8 @@ ADVICE = {
     "--input-shape",
     Code.BATCH_AXIS: "if another dimension of the inputs is the batch, write batch in its place: --input-shape "
     "NAME=100,batch,80; if the model has no batch, give the whole shape of every input: --input-shape NAME=100,3",
+    Code.FIXED_INPUT: "batch sizes do not compare: give one --batch-size, or save the model with an open batch for all "
+    "inputs",
     Code.BATCH_SIZES: "leave the others out of --batch-size",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold",
@@ -240,9 +244,22 @@ def input_warnings(
         Code.MADE_UP: f"what these inputs hold can change the work: {', '.join(named)}{more}" if doubtful else "",
         Code.EMPTY_OUTPUTS: ", ".join(f"output {name} has the size {_shape(shape)}" for name, shape in empty.items()),
         Code.BATCH_AXIS: _unscaled(outputs) if begins_with_batch and not empty else "",
+        Code.FIXED_INPUT: "" if len(outputs) == 1 else _of_one_size(inputs),
         Code.BATCH_SIZES: batch_note,
     }
     return [code.seen(text) for code, text in texts.items() if text]
+
+
+def _of_one_size(inputs: Sequence[InputFacts]) -> str:
+    """Return which large inputs do not grow with the batch, where others do; a model of an ensemble has its own."""
+    models = dict.fromkeys(each.name.rpartition(": ")[0] for each in inputs)
+    for own in ([each for each in inputs if each.name.rpartition(": ")[0] == model] for model in models):
+        fixed = [each for each in own if outweighs(each.shape, [other.shape for other in own])]
+        if fixed:
+            named = ", ".join(f"{each.name} is {_shape(each.shape)}" for each in fixed[:_MOST_INPUTS])
+            counted = " and ".join([each.name for each in own if None in each.shape][:_MOST_INPUTS])
+            return f"{named} at every batch size, and items count {counted} alone"
+    return ""
 
 
 def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
@@ -258,7 +275,7 @@ def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
     return f"the outputs have the same shapes at the batch sizes {' and '.join(list(arrays)[:2])}: {shown}"
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _shape(shape: Sequence[int | None]) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
