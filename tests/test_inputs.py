@@ -914,6 +914,8 @@ def test_only_possible_batch_sizes_are_kept() -> None:
     )
     one = described(model_input("x", shape=[None, 224, 224, 3]), sizes=("x=1,224,224,3",))
     assert why_fixed("m", one).endswith("leave it out: --input-shape x=224,224,3)")
+    fixed = described(model_input("x", shape=[17]), sizes=("x=17",))
+    assert why_fixed("m", fixed).endswith("leave it out: --input-shape x=batch --batch-size 17)")
     sound = described(model_input("x", shape=[None]), sizes=("x=16000",))
     graph = [model_input("x", shape=["num_nodes", 64]), model_input("edge_index", "int64", [2, "num_edges"])]
     for each in (sound, described(*graph, sizes=("x=9,64", "edge_index=2,20"))):
@@ -931,6 +933,82 @@ def test_a_batch_that_is_written_as_0_is_no_batch_size_to_use() -> None:
         with pytest.raises(BadInputError) as caught:
             check_batch(model, described(model_input("x", shape=[size, 4])), space)
         assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("model_inputs", "sizes", "batch_size", "hint"),
+    [
+        # Nothing shows whether this is a batch or one item.
+        ([[17]], (), 1, "use --batch-size 17, or, if a call is one item, --input-shape a=17"),
+        ([[8, 3], []], (), 1, "use --batch-size 8, or, if a call is one item, --input-shape a=8,3"),
+        ([[17]], ("a=17",), 17, "use --batch-size 1, or, if the first dimension is the batch, --input-shape a=batch"),
+        (
+            [[8, 3]],
+            ("a=8,3",),
+            8,
+            "use --batch-size 1, or, if the first dimension is the batch, --input-shape a=batch,3",
+        ),
+        ([[8, 3]], ("a=8,3",), 2, "use --batch-size 1"),
+        ([[1, 3]], (), 2, "use --batch-size 1"),
+        ([[8, 3], [9]], (), 2, "use --batch-size 1"),
+    ],
+)
+def test_a_size_that_may_be_the_batch_or_the_items_has_both_readings(
+    model_inputs: list[Any], sizes: tuple[str, ...], batch_size: int, hint: str
+) -> None:
+    named = [model_input(name, shape=shape) for name, shape in zip("ab", model_inputs, strict=False)]
+    model: Any = SimpleNamespace(kind="onnx", path="m.onnx")
+    space: Any = SimpleNamespace(domains={"batch_size": [batch_size]}, total_batch=None)
+    with pytest.raises(BadInputError) as caught:
+        check_batch(model, described(*named, sizes=sizes), space)
+    assert caught.value.hint == hint
+    option = hint.partition("--input-shape ")[2]
+    if option:  # each reading works
+        other = described(*named, sizes=(option,))
+        size = 1 if sizes == () else model_inputs[0][0]
+        assert fixed_batch_size(other) == size
+        assert other[0]["batch_axis"] == (None if size == 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ({"obs": [17]}, [[6]], ["obs"]),
+        ({"obs": [17], "step": []}, [[6], []], ["obs"]),
+        ({"x": [224, 224, 3]}, [[1, 224, 224, 8]], ["x"]),
+        ({"x": [64]}, [[1, 64]], ["x"]),
+        # A batch, or nothing shows it.
+        ({"x": [8, 3]}, [[8, 5]], []),
+        ({"x": [8, 50, 3]}, [[40, 8, 5]], []),
+        ({"x": [8, 3]}, [[64, 5]], []),
+        ({"x": [8, 3]}, [[5], [8]], []),
+        ({"x": [8, 3]}, [[]], []),
+        ({"x": [8, 3]}, [], []),
+        ({"x": [8, 3]}, [[None, 5]], []),
+        ({"x": [8, 3]}, [None], []),
+        ({"x": [8, 3]}, [[0, 5]], []),
+        ({"x": [1, 3]}, [[5]], []),
+        ({"x": [None, 3]}, [[5]], []),
+        ({"x": ["batch", 3]}, [[5]], []),
+        ({"x": None}, [[5]], []),
+        ({"x": [8, 3], "y": [9, 3]}, [[5]], []),
+    ],
+)
+def test_outputs_show_that_a_call_is_one_item(inputs: dict[str, Any], outputs: list[Any], expected: list[str]) -> None:
+    assert usage.of_one_item(inputs, outputs) == expected
+
+
+@pytest.mark.parametrize(("size", "axis"), [(6, None), (34, 0)])
+def test_outputs_of_an_onnx_file_show_that_a_call_is_one_item(tmp_path: Path, size: int, axis: int | None) -> None:
+    onnx = pytest.importorskip("onnx")
+    tensors = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [n]) for name, n in (("x", 17), ("y", size))
+    ]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["w", "x"], ["y"])], "g", tensors[:1], tensors[1:])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    spec = {"kind": "onnx", "workload": str(tmp_path / "m.onnx"), "shapes": {}, "ranges": {}, "values": {}}
+    [found] = described_inputs([model_input("x", shape=[17])], spec, np.dtype)
+    assert (found["shape"], found["batch_axis"]) == ([17], axis)
 
 
 def test_batch_sizes_that_never_run_are_named_once() -> None:

@@ -311,3 +311,13 @@ def test_a_loop_that_ends_as_its_values_have_it_is_found(is_open: bool) -> None:
     loop.get_iter_value(body.results[1].output(0), -1)
     model = openvino.Model([loop.output(0)], [x], "loop")
     assert exporter.value_facts(model).decisive == ({"x"} if is_open else set())
+
+
+@pytest.mark.parametrize(("size", "batch_at"), [(6, {"x": None}), (34, {})])
+def test_outputs_show_that_a_call_is_one_item(size: int, batch_at: dict[str, int | None]) -> None:
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset13
+    x = ops.parameter([17], np.float32, name="x")
+    x.output(0).set_names({"x"})
+    product = ops.matmul(ops.constant(np.ones((size, 17), np.float32)), x, False, False)
+    assert exporter.value_facts(openvino.Model([product], [x], "policy")).batch_at == batch_at

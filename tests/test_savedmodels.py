@@ -211,6 +211,17 @@ for number, sizes in enumerate(({}, {"features": [128, 80]}, {"features": ["batc
     attempt("utterance %d" % number, lambda: json.load(open(
         export("utterance%d" % number, "utterance", shapes=sizes)[0] + "/inputs.json"))[0]["batch_axis"])
 
+class Policy(tf.Module):
+    """Whose sizes are written: one observation gives one action."""
+    @tf.function(input_signature=[tf.TensorSpec((17,), tf.float32, name="obs")])
+    def serve(self, obs):
+        return {"action": tf.linalg.matvec(tf.ones((6, 17)), obs)}
+policy = Policy()
+tf.saved_model.save(policy, "policy", signatures=policy.serve)
+for number, sizes in enumerate(({}, {"obs": ["batch"]})):
+    told["policy %d" % number] = json.load(open(
+        export("policy%d" % number, "policy", shapes=sizes)[0] + "/inputs.json"))[0]["batch_axis"]
+
 with tf.Graph().as_default(), v1.Session() as session:  # names as policies of TF-Agents have them
     given = {name: v1.placeholder(tf.float32, [None, 2]) for name in ("0/reward", "0/step-type", "x:0")}
     y = given["0/reward"] + 2 * given["0/step-type"] + given["x:0"]
@@ -343,6 +354,10 @@ def test_one_item_to_which_the_graph_adds_a_batch_has_none(told: dict[str, Any])
         "features=batch,80"
     )
     assert (told["utterance 1"], told["utterance 2"]) == (None, 0)
+
+
+def test_one_item_of_written_sizes_has_no_batch(told: dict[str, Any]) -> None:
+    assert (told["policy 0"], told["policy 1"]) == (None, 0)
 
 
 def test_a_column_for_each_table_is_an_index(told: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import mmap
 from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value, given_value
+from .usage import FEW, NOTHING, UNKNOWN, Facts, Usage, Value, given_value, of_one_item
 
 Shape = Optional[List[Any]]
 Place = Tuple[int, int]
@@ -56,6 +56,7 @@ def value_facts(path: str, fractional: Iterable[str] = ()) -> Facts:
                 known = {name: given_value(name) for name in _names(content, graph, 11)}
                 known.update(_tables(content, graph))
                 walk.follow(_parts(content, graph, 1), known)
+                walk.take_shapes(graph)
             return walk.usage.facts
     except (ValueError, IndexError, OSError):
         return UNKNOWN
@@ -92,6 +93,19 @@ class _Walk:
                     own = self.body(body, operator, operands, known)
                     made = made._replace(depends=made.depends | own)
             known.update((name, made) for name in outputs)
+
+    def take_shapes(self, graph: Place) -> None:
+        """Take note of the inputs of a graph that have no batch, as the shapes of its outputs show."""
+        inputs, outputs = (
+            {
+                name: shape
+                for each in _parts(self.content, graph, field)
+                for name, shape in _described(self.content, each)
+            }
+            for field in (11, 12)
+        )
+        for name in of_one_item(inputs, outputs.values()):
+            self.usage.batch_at.setdefault(name, None)
 
     def made(self, node: Place, operator: str, operands: "List[Value]") -> Value:
         """Return what a node makes of its operands."""

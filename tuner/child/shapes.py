@@ -260,15 +260,24 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
 
 
 def _are_whole(model_inputs: Sequence[Report], axes: Sequence[Optional[int]], user_shapes: Dict[str, Shape]) -> bool:
-    """Return whether the user gives every input whose batch could be open a size for each of its dimensions."""
-    could_be = [
-        (each["shape"], user_shapes.get(each["name"], []))
+    """Return whether the user gives every input whose batch could be open a size for each of its dimensions.
+
+    If none could be open, this counts for all inputs that could have a batch.
+    """
+    could_have = [
+        (
+            each["shape"],
+            user_shapes.get(each["name"], []),
+            each["shape"] is None or not isinstance(each["shape"][axis], int),
+        )
         for each, axis in zip(model_inputs, axes)
-        if each["shape"] is None or (axis is not None and not isinstance(each["shape"][axis], int))
+        if each["shape"] is None or axis is not None
     ]
+    are_fixed = not any(is_open for *_, is_open in could_have)
+    could_be = [(shape, sizes) for shape, sizes, is_open in could_have if is_open or are_fixed]
     is_plain = all(BATCH not in sizes for sizes in user_shapes.values())
-    # Of one dimension alone, the size is the item's.
-    has_more = any(len(sizes) > 1 for _, sizes in could_be)
+    # Of one open dimension alone, the size is the item's.
+    has_more = any(len(sizes) > (0 if are_fixed else 1) for _, sizes in could_be)
     return is_plain and has_more and all(shape is not None and _fits(shape, sizes) for shape, sizes in could_be)
 
 

@@ -10,7 +10,7 @@ A walk follows the values through a graph, operator by operator, in ONNX's words
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 NONE: FrozenSet[str] = frozenset()
 
@@ -257,6 +257,20 @@ def _placed(operator: str, operands: Sequence[Value], perm: Optional[Sequence[in
             first = frozenset((name, n, now + (now >= added)) for name, n, now in first)
         return first
     return NOTHING.places
+
+
+def of_one_item(inputs: Mapping[str, Optional[Sequence[Any]]], outputs: Iterable[Optional[Sequence[Any]]]) -> List[str]:
+    """Return the inputs of a model that have no batch as the outputs show, whose shapes have no open dimension.
+
+    A batch of 17 gives outputs of 17 items or of a multiple of it, and (17) to (6) or to (1, 17) is one item.
+    """
+    sizes = {shape[0] if shape else None for shape in inputs.values() if shape != []}
+    size = sizes.pop() if len(sizes) == 1 else None
+    shown = [[0] if shape is None else shape for shape in outputs if shape != []]
+    if not isinstance(size, int) or size < 2 or not all(isinstance(n, int) for shape in shown for n in shape):
+        return []
+    is_one = shown and all(shape[0] == 1 or all(n % size for n in shape) for shape in shown)
+    return [name for name, shape in inputs.items() if shape] if is_one else []
 
 
 def given_value(name: str) -> Value:

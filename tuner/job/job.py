@@ -42,7 +42,7 @@ from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload import pyfile
-from tuner.workload.feed import InputFacts, facts_of, made_otherwise
+from tuner.workload.feed import BATCH, InputFacts, facts_of, made_otherwise
 from tuner.workload.pyfile import TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
 
@@ -523,7 +523,9 @@ def why_fixed(model: str, described: Sequence[Mapping[str, Any]]) -> str:
     if size is None and whole is not None:
         sizes = list(whole["shape"])
         size = sizes.pop(whole["given_batch_at"])
-        without = f"{whole['known_as']}={','.join(map(str, sizes))}" + (f" --batch-size {size}" if size > 1 else "")
+        without = f"{whole['known_as']}={','.join(map(str, sizes)) or BATCH}" + (
+            f" --batch-size {size}" if size > 1 else ""
+        )
         return (
             f"--input-shape gives {model} whole shapes, so a call is one item (if they have the batch, leave it out: "
             f"--input-shape {without})"
@@ -550,9 +552,24 @@ def check_batch(model: Workload, described: Sequence[Mapping[str, Any]], space: 
         is_shared = space.total_batch == size
         hint = "add --set instances=1: its batch cannot be shared" if is_shared else f"use --batch-size {size}"
         hint = hint if size > 0 else "save the model with an open batch: nothing is computed for a batch of no items"
+        hint += (
+            "" if model.kind == "keras" or is_shared else _other_reading(described, set(space.domains["batch_size"]))
+        )
         if model.kind == "keras" and fixed_batch_sizes(described):  # a model has the batch of its first call, too
             hint += ", or save the model with an open batch: let it begin with keras.Input(shape=…)"
         raise BadInputError(why_fixed(str(model.path), described), hint)
+
+
+def _other_reading(described: Sequence[Mapping[str, Any]], asked: set[Any]) -> str:
+    """Return how to say that first dimensions are no batch, or that they are one, of the size that is asked for."""
+    shapes = {each["known_as"]: each["shape"] for each in described if each["shape"]}
+    size = fixed_batch_size(described)
+    if size == 0 or (size == 1 and {shape[0] for shape in shapes.values()} != asked):
+        return ""
+    condition = "the first dimension is the batch" if size == 1 else "a call is one item"
+    sizes = {name: [BATCH, *shape[1:]] if size == 1 else shape for name, shape in shapes.items()}
+    texts = (f"--input-shape {name}={','.join(map(str, each))}" for name, each in sizes.items())
+    return f", or, if {condition}, {' '.join(texts)}"
 
 
 def tell_outputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from math import prod
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Optional, Set
 
 from ....child import onnxfile, usage
 from ....child.inputs import WorkloadError, copy_described, load_libraries, write_own
@@ -96,13 +96,18 @@ def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
                 "its input '%s' has the unsupported type %s" % (name, kind),
                 "save it with an input of f32 that it converts itself, as openvino.preprocess does",
             )
-        shape = port.get_partial_shape()
-        sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
+        sizes = sizes_of(port)
         named = in_file.get(name)
         if sizes is not None and named is not None and len(named) == len(sizes):
             sizes = [(each if isinstance(each, str) else None) if n is None else n for n, each in zip(sizes, named)]
         described.append({"name": name, "dtype": DTYPES[kind], "shape": sizes})
     return described
+
+
+def sizes_of(port: Any) -> "Optional[List[Any]]":
+    """Return the shape of a port, None for an open dimension and for a rank that is not known."""
+    shape = port.get_partial_shape()
+    return None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
 
 
 def name_of(port: Any) -> str:
@@ -146,6 +151,9 @@ def value_facts(model: Any) -> usage.Facts:
                 numbers = tuple(operation.data.ravel().tolist()) if is_short else made.numbers
                 value = usage.Value(dims=dims, numbers=numbers)
             known[operation.get_name(), port.get_index()] = value
+    shapes = {name_of(port): sizes_of(port) for port in model.inputs}
+    for name in usage.of_one_item(shapes, map(sizes_of, model.outputs)):
+        walk.batch_at.setdefault(name, None)
     return walk.facts
 
 

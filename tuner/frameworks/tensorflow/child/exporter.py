@@ -76,10 +76,15 @@ def write(spec: Report) -> Report:
 
 
 def check_batch(described: Report, spec: Report, *, is_without: bool) -> None:
-    """Raise WorkloadError for an input whose batch is none as the graph shows, unless the user says that it is one."""
+    """Take the batch from an input that has none as the graph shows, unless the user says that it has one.
+
+    Raises WorkloadError if it is open: how long an item is, is not known.
+    """
     name, shape = described["known_as"], described["shape"]
-    is_said = shapes.BATCH in spec["shapes"].get(name, ())
-    if is_without and shape[:1] == [None] and described["batch_axis"] == 0 and not is_said:
+    if not is_without or described["batch_axis"] != 0 or shapes.BATCH in spec["shapes"].get(name, ()):
+        return
+    described.update(batch_axis=None, item_rank=len(shape))
+    if shape[0] is None:
         sizes = ",".join(str(n or shapes.EXAMPLE) for n in shape)
         raise WorkloadError(
             "the first dimension of input '%s' is no batch: the graph puts one before it" % name,

@@ -120,7 +120,9 @@ def describe(function: Any) -> dict[str, Any]:
     uneven = {place for place, n_rows in fewest.items() if n_rows < most[place]}  # few rows of a large table are cached
     values = {"decisive": sorted({*decisive, *uneven}), "plain": plain, "rows": fewest}
     values["worked_out"] = sorted((indexing | unknown) - {*fewest})
-    values["without_batch"] = flat.without_batch(sources)
+    shapes = {str(place): output(tensor)[1] for place, tensor in enumerate(given)}
+    of_one_item = usage.of_one_item(shapes, [flat.nodes[node][2][n][1] for node, n in outputs])
+    values["without_batch"] = sorted({*flat.without_batch(sources), *map(int, of_one_item)})
     return {"nodes": flat.nodes, "outputs": outputs, "variables": variables, "values": values}
 
 
