@@ -749,6 +749,30 @@ def test_rows_that_could_be_one_item_are_told_of(
         assert not described(*model, values=values, sizes=(first,))[0]["doubtful"]
 
 
+@pytest.mark.parametrize(
+    ("batch", "n_items", "note"),
+    [
+        (None, (10, 9), ", whose 9 items are repeated next to 10 of x"),
+        (10, (10, 9), ", whose 9 items are repeated next to 10 of x"),
+        (None, (10, 10), ""),
+        (None, (10, 1), ""),  # one for all
+        (8, (10, 9), ""),  # cut
+    ],
+)
+def test_files_of_different_numbers_of_items_are_told_of(
+    tmp_path: Path, batch: int | None, n_items: tuple[int, int], note: str
+) -> None:
+    names = ("x", "y")
+    for name, n in zip(names, n_items, strict=True):
+        np.save(tmp_path / f"{name}.npy", np.ones((n, 3), "float32"))
+    values = tuple(f"{name}={tmp_path}/{name}.npy" for name in names)
+    found = described(*(model_input(name, shape=[batch, 3]) for name in names), values=values)
+    assert [(each["values"], each["doubtful"]) for each in found] == [
+        ("from x.npy", False),
+        (f"from y.npy{note}", bool(note)),
+    ]
+
+
 def test_sound_next_to_its_sampling_rate_is_one_item(tmp_path: Path) -> None:
     np.save(tmp_path / "clip.npy", np.ones(48, np.float32))
     sound, values = model_input("x", shape=[None]), (f"x={tmp_path}/clip.npy",)

@@ -222,6 +222,7 @@ def described_inputs(
         raise WorkloadError(*refused)
     described = [dict(each, batch_at=facts.batch_at.get(each["name"], shapes.usual_place(each))) for each in described]
     described = input_shapes(described, spec["shapes"], dtype_of)
+    n_items: dict[str, int] = {}
     for each in described:
         others = [other for other in described if other is not each]
         each["made_up"] = values.made_up(each, others) if each["given"] is None else None
@@ -242,7 +243,24 @@ def described_inputs(
                 whole = ",".join(map(str, [n_rows, *shapes.item_shape(each)]))
                 each["values"] += ROWS_NOTE % (n_rows, name, whole)
                 each["doubtful"] = True
+            if n_rows > 1 and each["batch_axis"] is not None:
+                n_items[name] = n_rows
+    note_pairs(described, n_items)
     return described
+
+
+def note_pairs(described: list[Report], n_items: dict[str, int]) -> None:
+    """Note which inputs have fewer items in their files than others: these are repeated next to the rest of the others.
+
+    `n_items` are those of each file that has several.
+    """
+    longest = max(n_items, key=lambda name: n_items[name], default="")
+    for each in described:
+        n = n_items.get(each["name"])
+        batch_size = None if n is None else each["shape"][each["batch_axis"]]
+        if n is not None and n < n_items[longest] and (batch_size is None or n < batch_size):
+            each["values"] += PAIRS_NOTE % (n, n_items[longest], longest)
+            each["doubtful"] = True
 
 
 def input_shapes(
@@ -315,6 +333,7 @@ def follows_batch(n: Any) -> bool:
 
 MANY = 16  # rows of a file, and more than most batches
 ROWS_NOTE = ", one of its %d rows per item (--input-shape %s=%s makes them one item)"
+PAIRS_NOTE = ", whose %d items are repeated next to %d of %s"
 WITHOUT_BATCH = " without the batch"
 WHOLE_NOTE = "; if the model has no batch, give the whole shape of every input"
 BATCH_NOTE = "; if the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
