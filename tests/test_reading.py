@@ -286,6 +286,53 @@ def test_a_unit_belongs_to_its_number(pattern: str, output: str, unit: str) -> N
     assert read(pattern, output).unit == unit
 
 
+@pytest.mark.parametrize(
+    ("pattern", "output", "values"),
+    [
+        (r"([\d.]+) ms", "latency 13.0 ms ± 0.5 ms\nlatency 12.0 ms ± 0.4 ms", (13.0, 12.0)),
+        (r"([\d.]+) ms", "12.3 ms (±0.4 ms)", (12.3,)),
+        (r"([\d.]+) ms", "12.3 ms (std 0.4 ms)", (12.3,)),
+        (r"([\d.]+) ms", "12.3 ms +/- 0.0 ms", (12.3,)),
+        (r"([\d.]+)", "26.0 +-0.8", (26.0,)),
+        (r"([\d.]+)", "1.2e+03 ± 12 ± 3%", (1200.0,)),
+        (r"=([\d.]+)", "mean=12.3 std=0.4", (12.3,)),
+        (r": ([\d.]+)", "{'mean': 12.3, 'std': 0.4}", (12.3,)),
+        (r"([\d.]+) [mµ]s", "12.3 ms ± 45.6 µs per loop (mean ± std. dev. of 7 runs)", (12.3,)),
+        (r"([\d.]+)s", "took 1m12.5s ± 0.4s", (72.5,)),
+        # Steps, and a summary below them.
+        (r"([\d.]+) ms", "step 12 ms\nstep 13 ms\n12.5 ± 0.4 ms", (12.0, 13.0)),
+        # The pattern names it.
+        (r"± ([\d.]+)", "latency 13.0 ms ± 0.5 ms", (0.5,)),
+        (r"\+/- ([\d.]+)", "13.0 +/- 0.5", (0.5,)),
+        (r"\(std ([\d.]+)", "12.3 ms (std 0.4 ms)", (0.4,)),
+        # Of no number.
+        (r"([\d.]+) us", "bench: Mean +- std dev: 985 us +- 12 us", (985.0,)),
+        (r"([\d.]+)$", "Time (mean ± σ): 12.3", (12.3,)),
+        (r": ([\d.]+)", "resnet50 std: 12.3\nfp16, std: 12.4", (12.3, 12.4)),
+        (r"([\d.]+) ms", "4 +--+ 12 ms", (12.0,)),
+    ],
+)
+def test_the_spread_of_a_number_is_not_measured(pattern: str, output: str, values: tuple[float, ...]) -> None:
+    reading = read(pattern, output)
+    assert (reading.values, reading.n_left_out) == (values, 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "mark"),
+    [
+        (r"([\d.]+) images/sec", "Throughput: 512.3 ± 4.2 images/sec", "±"),
+        (r"([\d.]+)\s+ops/s", "Bench.run  thrpt    5  934.567 ± 12.345  ops/s", "±"),
+        (r"([\d.]+) seconds time", "2.0012 +- 0.0123 seconds time elapsed ( +- 0.61% )", "+-"),
+        (r"([\d.]+) ms", "warm-up: 20 ms\nlatency 13.0 ± 0.5 ms", "±"),
+        (r".*[ (]([\d.]+) ms", "12.3 ms (std 0.4 ms)", "std"),
+    ],
+)
+def test_a_pattern_that_finds_the_spread_alone_is_told_of_it(pattern: str, output: str, mark: str) -> None:
+    with pytest.raises(NoNumberError, match=f"behind '{re.escape(mark)}', the spread of another number") as caught:
+        read(pattern, output)
+    assert f"let the pattern match the number before '{mark}'" in caught.value.hint
+
+
 def test_a_median_is_as_fine_as_the_number_in_the_middle() -> None:
     mixed = read(r"(\d+)m?s/step", "985ms/step\n1s/step\n1s/step")
     assert (mixed.values, mixed.resolution) == ((985.0, 1000.0, 1000.0), 1000.0)

@@ -3,7 +3,7 @@
 A pattern finds the place of a number in a line. What stands there may go on past the match, and is read whole:
 
     number    digits, grouped by  , . ' _  or a narrow space in threes, [. or , and decimals], [e, E or D and a power]
-    spread    ± 0.1   +/- 0.1   (± 3%)   -13   /1.5       between a number and its unit
+    spread    ± 0.1   +/- 0.1   (± 3%)   -13   /1.5       between a number and its unit, or behind it
     unit      a time, an energy, [k, M, Gi, million …] a rate (FPS, qps, GB), a/b, a per b      in brackets, too
               k, M, Gi, million … alone   %
 
@@ -83,6 +83,7 @@ _SECONDS_ALONE = "print seconds alone, as for example GNU time does with -f %e"
 # other lines that take turns keep their shares: 240 is a multiple of 1 to 6, 8, 10, 12, 15, 16 and 20.
 _MAX_NUMBERS, _STRETCH = 1200, 240
 _WINDOW = 200  # characters: no number is longer
+_SPREAD_WINDOW = 60  # characters: a number, its unit, and the mark of a spread
 _NEAR = 4.0  # times as much or as little: figures of one thing
 # What libraries print around a number: np.float64(1.5), tf.Tensor(1.5, shape=(), dtype=float32), tensor(1.5).
 _WRAPPED = re.compile(
@@ -142,6 +143,11 @@ _STATISTIC = re.compile(
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
+_OF_SPREAD = re.compile(  # what the spread stands behind: 12.3 ms ±   12.3 ms (std
+    r"(?P<digit>[0-9])[^0-9]*(?P<sign>±|\+/?-)\s*\Z"
+    rf"|(?<![\w.])(?P<number>[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?)(?: ?(?:{_KNOWN}))?[,;]?\s+[(\"']*"
+    r"(?P<word>(?i:std(?:\.? ?dev\.?)?|stdev|stddev|σ))[\"']?\s*[:=]?\s*\Z"
+)
 _WORD_AND = r"(?:(?:and|und|et|y|e|en) )?"
 _AND = rf"(?:(?:(?<=[Mm]in)|(?<=[Mm]ins)|(?<=мин)|(?<=hr)|(?<=hrs))\.)?(?: ?[:,&+-])? ?{_WORD_AND}"
 _ODD = re.compile(r"[&+-]| :|: ")  # 5 min - 12 s: one time or two figures
@@ -389,8 +395,11 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
 
 
 def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number | str]:
-    """Yield what each match stands for: a number above 0, or the text of what is none yet; raises NoNumberError."""
-    last_end = -1
+    """Yield what each match stands for: a number above 0, or the text of what is none yet; raises NoNumberError.
+
+    The spread of a number is left out, unless the pattern names it.
+    """
+    last_end, n_read, lost = -1, 0, list[NoNumberError]()
     for match in matches:
         begin, end = match.span(match.re.groups)
         text = "" if begin < 0 else lines[begin:end]
@@ -406,12 +415,24 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         if duration := _duration(match, first, lines):
             if duration[0] >= last_end:
                 yield duration[1]
-            last_end = duration[0] + len(duration[1].text)
+            last_end, n_read = duration[0] + len(duration[1].text), n_read + 1
             continue
         begin, end = _extent(match, first, lines)
         if begin < last_end:  # another part of a number that was read
             if _PARTS.search(lines[begin:end]):
                 raise _ambiguous(match, lines[begin:end])
+            continue
+        if spread := _spread(match, lines, begin):
+            mark, number_end = spread
+            if number_end > last_end:
+                found = (
+                    f"'{match.re.pattern}' matched '{lines[begin:end]}' behind '{mark}', the spread of another number"
+                )
+                hint = (
+                    f"let the pattern match the number before '{mark}'; if the spread is meant, let it match '{mark}'"
+                )
+                lost.append(NoNumberError(found, hint))
+            last_end = end
             continue
         letter = lines[begin - 1 : begin]  # scripts without capitals write no spaces, and a name may end there
         if (letter == "_" or letter.lower() != letter.upper()) and not _is_named(match, lines, (begin - 1, begin)):
@@ -421,7 +442,7 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
                 "which is part of a name",
                 "let the pattern name what stands right before the number, e.g. ': ([0-9.]+)'",
             )
-        last_end = end
+        last_end, n_read = end, n_read + 1
         bound = _BOUND.search(lines[max(lines.rfind("\n", 0, begin) + 1, begin - 16) : begin])
         is_soft = bound is not None and bound["soft"] is not None  # which the pattern may name
         if bound and lines[end : end + 1] != ">" and not (is_soft and _is_named(match, lines, (begin - 2, begin))):
@@ -433,6 +454,23 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         number = _number(lines, begin, end, match)
         sign = "-" if _NEGATIVE.search(lines[max(0, begin - 2) : begin]) else ""
         yield number if 0 < number.value < math.inf and not sign else sign + number.text
+    if lost and len(lost) >= n_read:  # else of a summary below the numbers themselves
+        raise lost[-1]
+
+
+def _spread(match: re.Match[str], lines: str, begin: int) -> tuple[str, int] | None:
+    """Return what marks a number as the spread of one before it, and where that ends; None if nothing does.
+
+    A pattern that names the mark means the spread.
+    """
+    window_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _SPREAD_WINDOW)
+    found = _OF_SPREAD.search(lines[window_begin:begin])
+    if found is None:
+        return None
+    mark = "sign" if found["sign"] else "word"
+    span = (window_begin + found.start(mark), window_begin + found.end(mark))
+    end = window_begin + found.end("digit" if found["sign"] else "number")
+    return None if _is_named(match, lines, span) else (found[mark], end)
 
 
 def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Number] | None:
