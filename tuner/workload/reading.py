@@ -59,6 +59,7 @@ _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"(?:(?<![.\w])\.)?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _FIGURE = re.compile(r"[0-9][0-9.,]*(?:[kKMG]\b)?")
+_FIGURE_ALONE = re.compile(r"(?<![\w.])[0-9]")  # not of p50
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
 _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
@@ -141,6 +142,8 @@ _STATISTIC = re.compile(
     r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th|latency|lat|time"
 )
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
+_OF_RATE = re.compile(r"avg|average|mean|min|minimum|max|maximum|median")
+"""Those of them that a rate may have: in img/s: 100, latency: 80 the second number is a time."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
 _OF_SPREAD = re.compile(  # what the spread stands behind: 12.3 ms ±   12.3 ms (std
@@ -757,8 +760,10 @@ def _labelled(before: str) -> str:
         is_own = label["ending"] or (label["ratio"] and re.match(r" ?[:=]", gap))  # p99_us, 10 images/sec: 33.2
         if (_UNIT_OF_ANOTHER.search(own) and not is_own) or (label[0] == "(s)" and is_plural(own)):
             continue
-        if not re.search(r"[0-9]", gap) or all(map(_STATISTIC.fullmatch, _WORD.findall(gap.lower()))):
-            return str(label[label.lastgroup or 0])
+        unit = str(label[label.lastgroup or 0])
+        statistic = _OF_RATE if is_time(unit) is False and _FIGURE_ALONE.search(gap) else _STATISTIC
+        if not re.search(r"[0-9]", gap) or all(map(statistic.fullmatch, _WORD.findall(gap.lower()))):
+            return unit
     return ""
 
 
