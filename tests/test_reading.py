@@ -906,6 +906,12 @@ test_predict          667.1000     1,499.0256
         (r"avg:\s+([0-9.]+)", "Latency (ms):\n    min: 0.7\n    avg: 1.2", "ms"),
         (r"resnet,([0-9.]+)", "model,lat_us\nresnet,85.1", "us"),
         (r"resnet,([0-9.]+)", "model,rate,lat_us\nresnet,85.1,3.2", ""),
+        # A plural is no second.
+        (r"Total img/sec on \d+ CPU\(s\): ([\d.]+)", "Total img/sec on 2 CPU(s): 26.0 +-0.8", ""),
+        (r"Total img/sec on \d+ GPU\(s\): ([\d.]+)", "Total img/sec on 2 GPU(s): 26.0 +-0.8", ""),
+        (r"avg\D+([\d.]+)", "Results of all CPU(s):\navg 26.0", ""),
+        (r"avg\D+([\d.]+)", "Latency(s):\navg 26.0", "s"),
+        (r"avg\D+([\d.]+)", "Latency of all CPU(s) (ms):\navg 26.0", "ms"),
         # Units of other figures.
         (r"score: ([0-9.]+)", "Loading (ms)\nscore: 35.5", ""),
         (r"score: ([0-9.]+)", "loaded in ms: 12, score: 35.5", ""),

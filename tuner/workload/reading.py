@@ -735,7 +735,10 @@ def _of_all(heading: str, before: str, end: int) -> str:
 
     The number has a column of its own in a heading with columns, and ends at the character `end` of its line.
     """
-    found = _OF_ALL.search(before) or _OF_ALL.search(heading)
+    places = [(each, text) for text in (before, heading) for each in _OF_ALL.finditer(text)]
+    found = next(
+        (each for each, text in places if each["enclosed"] != "s" or not is_plural(text[: each.start()])), None
+    )
     columns = [each for each in _WORDS_TOGETHER.finditer(heading) if len(before) < each.end() and each.start() < end]
     labels = [*(each[0] for each in columns), _COLUMN_BEGIN.split(before)[-1]]
     return "" if found is None or any(map(OF_RATES.search, labels)) else found[found.lastgroup or 0]
