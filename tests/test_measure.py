@@ -516,6 +516,9 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
     objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
     warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, batch_sizes)
     assert {each.code for each in warnings} == codes
+    labelled = replace(run, unit="", around="'train_samples_per_second': #")
+    warnings = evidence.number_warnings([Round(slices={"a": [labelled]})], objective, batch_sizes)
+    assert Code.PER_STEP not in {each.code for each in warnings}
     below = replace(run, unit="", unit_of_all=unit)  # in a table
     warnings = evidence.number_warnings([Round(slices={"a": [below]})], objective, batch_sizes)
     assert (Code.WRONG_WAY in {each.code for each in warnings}) is (Code.WRONG_WAY in codes)

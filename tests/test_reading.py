@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.workload.reading import Reading, check_alike, plain, read
-from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time
+from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time, names_items
 
 RATE = r"rate: ([0-9.]+)"
 
@@ -1114,6 +1114,24 @@ def test_a_unit_of_items_does_not_depend_on_the_batch() -> None:
     items = ["images/sec", "k images/sec", "kimg/s", "FPS", "KFPS", "tokens per second", "toks/s", "ms/image", "MB/s"]
     assert all(counts_items(unit) for unit in [*items, "GFLOPs", "Mrows/s"])
     assert not any(counts_items(unit) for unit in ["", "qps", "infer/sec", "Requests/sec", "ms", "it/s", "s/step", "x"])
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        *[("{'train_samples_per_second': 12.3, 'x': 1}", True), ('"images_per_sec": 12.3', True)],
+        *[
+            ("items_per_second: 12.3", True),
+            ("RunningAvgSamplesPerSec=12.3", True),
+            ("12.3 total (tokens per s)", True),
+        ],
+        *[("train_steps_per_second: 12.3", False), ("Requests per second: 12.3", False), ("score: 12.3", False)],
+        *[("items: 3, per second: 12.3", False), ("images_per_step: 12.3", False), ("samples: 12.3", False)],
+    ],
+)
+def test_a_label_of_items_per_second_does_not_depend_on_the_batch(output: str, answer: bool) -> None:
+    reading = read(r"(12\.3)", output)
+    assert (reading.unit, names_items(reading.around)) == ("", answer)
 
 
 @pytest.mark.parametrize("nothing", ["0.0", "nan", "inf", "-inf", "?", "n/a", "-3"])

@@ -37,7 +37,7 @@ from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Slice, Status, energy_of
-from tuner.workload.units import counts_items, is_per_step, is_time
+from tuner.workload.units import counts_items, is_per_step, is_time, names_items
 
 _GIB = 1024**3
 _ALPHA = 0.05
@@ -198,7 +198,8 @@ def number_warnings(
         if is_smaller_better not in (None, objective.smaller_is_better):
             usual, aim = ("less", "large") if is_smaller_better else ("more", "small")
             texts[Code.WRONG_WAY] = f"the numbers are in {unit}, of which {usual} is better; the best is a {aim} one"
-        if len(batch_sizes) > 1 and not counts_items(slices[0].unit):
+        is_of_items = counts_items(slices[0].unit) or (not slices[0].unit and names_items(slices[0].around))
+        if len(batch_sizes) > 1 and not is_of_items:
             sizes = ", ".join(map(str, sorted(batch_sizes)))
             are = f"are in {slices[0].unit}" if slices[0].unit else "have no unit"
             whose = "a step has" if is_per_step(slices[0].unit) else "may be of whole batches, which have"

@@ -75,6 +75,7 @@ _COUNTED = re.compile(
     r"(?i)(?:[0-9] ?[a-z]+|\b(?:[cgt]pu|core|device|host|instance|node|process|rank|replica|socket|thread|worker))$"
 )
 _SHORT_TIMES, _SHORT_PREFIXES = ("ns", "us", "µs", "ms", "s"), ("k", "K", "M", "G")
+_PART_OF_NAME = re.compile(r"[^\W\d_][^\WA-Z\d_]*")
 _LOOKED_AT = 1 << 16  # characters at the end of an output
 
 
@@ -124,6 +125,13 @@ def counts_items(unit: str) -> bool:
     over, _, under = _parts(unit)
     roots = {over, *(over.removeprefix(prefix).strip() for prefix in PREFIXES if over.startswith(prefix))}
     return not _ITEMS.isdisjoint(_singular(word) for word in (*roots, *under.split()))
+
+
+def names_items(words: str) -> bool:
+    """Return whether words beside a number name items per second: train_samples_per_second, RunningAvgSamplesPerSec."""
+    parts = [each.lower() for each in _PART_OF_NAME.findall(words)]
+    triples = zip(parts, parts[1:], parts[2:], strict=False)
+    return any(_singular(a) in _ITEMS and b == "per" and TIMES.get(c) == 1.0 for a, b, c in triples)
 
 
 def is_plural(before: str) -> bool:
