@@ -525,6 +525,32 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
 
 
 @pytest.mark.parametrize(
+    ("around", "smaller", "seen"),
+    [
+        ("Inference time: #", False, "stand behind 'Inference time', of which less is better; the best is a large one"),
+        ("'latency': #", False, "stand behind 'latency', of which less"),
+        ("Throughput: #", True, "stand behind 'Throughput', of which more is better; the best is a small one"),
+        ("Inference time: #", True, ""),
+        ("Throughput: #", False, ""),
+        ("score: #", False, ""),
+        ("score: #", True, ""),
+        ("time and rate: #", False, ""),
+        ("score: # (Model Time Score)", False, ""),
+        ("time: # (Model Rate)", False, ""),
+        ("", False, ""),
+    ],
+)
+def test_a_label_that_names_a_time_is_compared_with_what_is_asked(around: str, smaller: bool, seen: str) -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(7.69,), resolution=0.01, around=around)
+    objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
+    warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, {8})
+    assert [each.code for each in warnings] == [Code.WRONG_WAY] * bool(seen)
+    assert not seen or seen in warnings[0].observation
+    of_unit = evidence.number_warnings([Round(slices={"a": [replace(run, unit="ms")]})], Objective.MINIMIZE, {8})
+    assert of_unit == []
+
+
+@pytest.mark.parametrize(
     ("objective", "printed", "unit"),
     [
         (Objective.MAXIMIZE, ["img/s", "img/s"], "img/s"),

@@ -37,7 +37,7 @@ from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Slice, Status, energy_of
-from tuner.workload.units import counts_items, is_per_step, is_time, names_items
+from tuner.workload.units import counts_items, is_per_step, is_time, names_items, names_time
 
 _GIB = 1024**3
 _ALPHA = 0.05
@@ -194,10 +194,13 @@ def number_warnings(
             share = f"{n_left_out} of {n_left_out + len(metrics)} numbers"
             texts[Code.LEFT_OUT] = f"{share} of a setting were 0 or not finite, and do not count"
         unit = slices[0].unit or slices[0].unit_of_all
-        is_smaller_better = is_time(unit)
+        label = slices[0].around.partition("#")[0].strip(" \"':=")
+        is_smaller_better, are = is_time(unit), f"are in {unit}"
+        if not unit and names_time(label) is not None:
+            is_smaller_better, are = names_time(slices[0].around), f"stand behind '{label}'"
         if is_smaller_better not in (None, objective.smaller_is_better):
             usual, aim = ("less", "large") if is_smaller_better else ("more", "small")
-            texts[Code.WRONG_WAY] = f"the numbers are in {unit}, of which {usual} is better; the best is a {aim} one"
+            texts[Code.WRONG_WAY] = f"the numbers {are}, of which {usual} is better; the best is a {aim} one"
         is_of_items = counts_items(slices[0].unit) or (not slices[0].unit and names_items(slices[0].around))
         if len(batch_sizes) > 1 and not is_of_items:
             sizes = ", ".join(map(str, sorted(batch_sizes)))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.errors import BadInputError
 from tuner.workload.reading import Reading, read
-from tuner.workload.units import OF_RATES, OF_TIMES
+from tuner.workload.units import names_time
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
 _OF_POSIX = re.compile(r"\[:[a-z]+:\]")
@@ -42,11 +42,12 @@ class Command:
     def notes(self) -> list[str]:
         """Return what is doubtful of it: a pattern that names a time if more is better, or a rate if less is."""
         words = re.sub(r"\\[a-zA-Z]", " ", self.pattern)  # without \b and \s
-        names_rate, names_time = bool(OF_RATES.search(words)), bool(OF_TIMES.search(words))
-        if names_rate == names_time or names_rate != self.minimize:
+        if names_time(words) in (None, self.minimize):
             return []
-        what, which = ("a rate", "--minimize takes the smallest") if names_rate else ("a time", "the largest is taken")
-        hint = "leave --minimize out" if names_rate else "add --minimize"
+        what, which = (
+            ("a rate", "--minimize takes the smallest") if self.minimize else ("a time", "the largest is taken")
+        )
+        hint = "leave --minimize out" if self.minimize else "add --minimize"
         return [f"the pattern names {what}, and {which} for the best: {hint} if that is wrong"]
 
     @property

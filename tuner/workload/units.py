@@ -147,6 +147,12 @@ def is_time(unit: str) -> bool | None:
     return False if (separator and under in TIMES) or _RATE.fullmatch(unit) else None
 
 
+def names_time(words: str) -> bool | None:
+    """Return whether words name a time, False if they name a rate; None of neither or both."""
+    is_rate, is_a_time = (form.search(words) is not None for form in (OF_RATES, OF_TIMES))
+    return None if is_rate == is_a_time else is_a_time
+
+
 def inverse(unit: str) -> str:
     """Return the unit upside down, s/it of it/s; "" if it is no ratio with a time in it."""
     over, bar, under = unit.replace(" ", "").partition("/")
