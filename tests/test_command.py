@@ -217,18 +217,36 @@ def test_a_slice_has_one_unit_and_what_its_numbers_cannot_show(tmp_path: Path) -
     assert "let the command print one unit" in caught.value.hint
 
 
-@pytest.mark.parametrize(("first", "later"), [("1.012", "980"), ("980", "1.012"), ("1.012 img/s", "980 img/s")])
-def test_a_dot_that_may_part_thousands_is_a_failed_trial(tmp_path: Path, first: str, later: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("1.012", "980"),
+        ("980", "1.012"),
+        ("1.012 img/s", "980 img/s"),
+        ("850,250", "1.050,250"),
+        ("1.050,250", "850,250"),
+    ],
+)
+def test_a_dot_or_comma_that_may_part_thousands_is_a_failed_trial(tmp_path: Path, first: str, later: str) -> None:
     launcher = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE")
     process(launcher, Deployment(env={"TFTUNE_TEST_RATE": first})).slice(0.0)
-    with pytest.raises(TrialFailure, match="a dot may part thousands in one of them") as caught:
+    with pytest.raises(TrialFailure, match="a dot or comma may part thousands in one of them") as caught:
         process(launcher, Deployment(env={"TFTUNE_TEST_RATE": later})).slice(0.0)
     assert "LC_ALL=C" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("first", "later"),
-    [("1.012", "0.980"), ("1.012", "1"), ("980", "1012"), ("1.01", "980"), ("1.012", "12.5"), ("1.012k", "980")],
+    [
+        ("1.012", "0.980"),
+        ("1.012", "1"),
+        ("980", "1012"),
+        ("1.01", "980"),
+        ("1.012", "12.5"),
+        ("1.012k", "980"),
+        ("1,050.250", "850.250"),
+        ("850,250", "1,050,250"),
+    ],
 )
 def test_numbers_that_differ_in_their_digits_alone_are_compared(tmp_path: Path, first: str, later: str) -> None:
     launcher = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE")

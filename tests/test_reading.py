@@ -352,10 +352,16 @@ def test_a_median_is_as_fine_as_the_number_in_the_middle() -> None:
 
 
 def test_a_dot_means_one_thing_in_an_output() -> None:
-    for output in ("rate: 987.654\nrate: 1.234.567", "rate: 1.234.567\nrate: 987.654", "rate: 1.234\nrate: 2.345,6"):
+    for output in (
+        "rate: 987.654\nrate: 1.234.567",
+        "rate: 1.234.567\nrate: 987.654",
+        "rate: 1.234\nrate: 2.345,6",
+        "rate: 987,654\nrate: 1.234,567",
+    ):
         with pytest.raises(NoNumberError, match="a dot parts thousands in one of them"):
             read(r"rate: ([\d.,]+)", output)
     assert read(RATE, "rate: 1.234\nrate: 987.654").values == (1.234, 987.654)
+    assert read(RATE, "rate: 1,234.567\nrate: 987.654").values == (1234.567, 987.654)
     assert read(RATE, "rate: 1.234.567\nrate: 2.345.678").values == (1234567.0, 2345678.0)
 
 

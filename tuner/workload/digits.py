@@ -24,6 +24,7 @@ _OTHER_UNIT = 99.0  # times as coarse: no zeros at the end are left out so often
 _NEAR = 0.9  # of the larger: settings differ by less than ten times
 _DOT_OF_THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?![0-9])|[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
 _ONE_DOT = re.compile(r"[0-9]{1,3}\.[0-9]{3}(?![0-9.,])")
+_ONE_COMMA = re.compile(r"[0-9]{1,3},[0-9]{3}(?![0-9.,])")
 
 
 def worth(text: str) -> tuple[float, float] | None:
@@ -95,7 +96,7 @@ def resolution_of(printed: Iterable[tuple[float, float]]) -> float:
 
 
 def may_be_thousands(values: Iterable[float], resolution: float, others: Iterable[float], other: float) -> bool:
-    """Return whether a dot may part thousands in one of two outputs: 1.012 of one, and 980 of the other.
+    """Return whether thousands are parted in one of two outputs: 1.012 and 980, or 850,250 and 1.050,250.
 
     The numbers of one have three decimals, the numbers of the other have none and are about a thousand times as large.
     `resolution` and `other` are what the last digits of the two are worth.
@@ -103,13 +104,16 @@ def may_be_thousands(values: Iterable[float], resolution: float, others: Iterabl
     if resolution > other:
         values, resolution, others, other = others, other, values, resolution
     fine, whole = statistics.median(values), statistics.median(others)
-    has_three = math.isclose(resolution, 1e-3) and fine < 1e3
-    return has_three and other >= 1 and math.isclose(whole, 1e3 * fine, rel_tol=_NEAR)
+    return math.isclose(resolution, 1e-3) and other >= 1 and math.isclose(whole, 1e3 * fine, rel_tol=_NEAR)
 
 
 def two_dots(texts: Iterable[str]) -> tuple[str, str] | None:
-    """Return two numbers of one output whose dots mean different things, 1.234.567 and 987.654; None if none are so."""
+    """Return two numbers of one output whose marks mean different things, 1.234.567 and 987.654; None if none are so.
+
+    Of 1.234,567 and 987,654 these are the commas.
+    """
     texts = list(texts)
     grouped = next((each for each in texts if _DOT_OF_THOUSANDS.match(each)), None)
-    single = next((each for each in texts if _ONE_DOT.match(each)), None)
+    forms = [_ONE_DOT, _ONE_COMMA] if grouped and "," in grouped else [_ONE_DOT]
+    single = next((each for each in texts if any(form.match(each) for form in forms)), None)
     return None if grouped is None or single is None else (grouped, single)

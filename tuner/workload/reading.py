@@ -259,7 +259,8 @@ class Reading:
         one, other = statistics.median(reading.values), statistics.median(first.values)
         if may_be_thousands(reading.values, reading.resolution, first.values, first.resolution):
             raise NoNumberError(
-                f"{one:g} stands where the first run has {other:g}, and a dot may part thousands in one of them",
+                f"{one:g} stands where the first run has {other:g}, "
+                "and a dot or comma may part thousands in one of them",
                 _PLAIN,
             )
         is_known = "#" not in reading.around + first.around  # and so the numbers are of other things: ms/100 images
