@@ -518,10 +518,12 @@ def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Numbe
             parts = {unit: text for unit, text in each.groupdict().items() if text}
             word, group = parts.pop("word", None), match.span(match.re.groups)
             is_held = group[0] <= each.start() + window_begin and each.end("s") + window_begin <= group[1]
-            if word == "elapsed" or (is_held and (word == "s" if word else "h" in parts)):
-                return each.start() + window_begin, _in_seconds(parts, each[0])
             earlier = window[: each.start()]
-            if word and _COUNTER.search(earlier) and not _OF_TIME.search(earlier):
+            is_counted = _COUNTER.search(earlier) is not None and _OF_TIME.search(earlier) is None
+            is_of_time = word == "s" if word else "h" in parts or ("." in parts["s"] and not is_counted)
+            if word == "elapsed" or (is_held and is_of_time):
+                return each.start() + window_begin, _in_seconds(parts, each[0])
+            if word and is_counted:
                 continue
             raise NoNumberError(
                 f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of the time '{each[0]}'",
