@@ -17,8 +17,7 @@ from tuner.workload.units import OF_RATES, OF_TIMES, is_time
 RESPONSE_UNIT = "ms to respond"
 METRIC = "metric"
 """What a command's number is called, whose unit only the command knows."""
-_MANY_DIGITS = 2.5e-4  # of a number: runs of a program scatter by more
-_FEWEST_ALIKE = 3  # slices that have one number alone
+_MANY_DIGITS = {3: 2.5e-4, 8: 1e-3}  # of a number, by how many slices have one number alone: runs scatter by more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +127,9 @@ def are_quantised(slices: Sequence[Slice]) -> bool:
     All runs then print the same many digits. The step between two such numbers is not known: it may be half of them.
     """
     values = [value for each in slices for value in each.metrics]
-    is_alike = len(set(values)) == 1 and sum(bool(each.metrics) for each in slices) >= _FEWEST_ALIKE
-    if not is_alike or max(each.resolution for each in slices) > _MANY_DIGITS * values[0]:
+    n_alike = sum(bool(each.metrics) for each in slices) if len(set(values)) == 1 else 0
+    limit = max((share for fewest, share in _MANY_DIGITS.items() if n_alike >= fewest), default=0.0)
+    if not limit or max(each.resolution for each in slices) > limit * values[0]:
         return False
     unit, around = slices[0].unit or slices[0].unit_of_all, slices[0].around
     if unit:  # counted cycles, for one, are the same in all runs
