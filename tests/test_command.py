@@ -254,6 +254,15 @@ def test_numbers_that_differ_in_their_digits_alone_are_compared(tmp_path: Path, 
         assert process(launcher, Deployment(env={"TFTUNE_TEST_RATE": rate})).slice(0.0).metrics
 
 
+def test_a_slice_keeps_which_figures_its_runs_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_of_runs(monkeypatch, tmp_path / "here", 0.125)
+    both = "echo x >> here; echo train rate: 12; echo eval rate: 4"
+    assert process(shell(tmp_path, both)).slice(0.2).figures == ("train rate #", "eval rate #")
+    once = f"{both}; case $(wc -l < here) in 1) echo step rate: 12;; esac"
+    (tmp_path / "here").write_text("")
+    assert process(shell(tmp_path, once)).slice(0.2).figures == ()
+
+
 def test_runs_of_a_slice_are_as_fine_as_those_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock_of_runs(monkeypatch, tmp_path / "here", 0.125)
     script = "echo x >> here; case $(wc -l < here) in 1) echo rate: 1s;; 2) echo rate: 985ms;; *) echo rate: 1s;; esac"

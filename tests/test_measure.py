@@ -735,6 +735,23 @@ def test_numbers_that_are_far_apart_may_have_different_units() -> None:
     assert evidence.number_warnings(rounds, Objective.MAXIMIZE, {1}) == []
 
 
+def test_a_pattern_of_two_figures_is_told_if_they_are_far_apart_in_all_runs_of_a_setting() -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(100.0, 33.0), unit="img/s")
+    both = replace(run, figures=("train #", "eval #"))
+
+    def told(**slices: list[Slice]) -> list[str]:
+        warnings = evidence.number_warnings([Round(slices=dict(slices))], Objective.MAXIMIZE, {1})
+        assert {each.code for each in warnings} <= {Code.TWO_FIGURES}
+        return [each.observation for each in warnings]
+
+    assert told(a=[run, run], b=[both, both]) == [
+        "the pattern matches 'train #' and 'eval #', which are far apart, and only their median is used"
+    ]
+    assert not told(a=[run, both], b=[run])
+    assert not told(a=[both, replace(both, figures=("tmpx #", "eval #"))])
+    assert convert(to_plain(both), Slice).figures == both.figures
+
+
 def test_words_that_change_beside_numbers_without_a_unit_are_told() -> None:
     run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(985.0,), resolution=0.1)
 

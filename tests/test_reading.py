@@ -1098,6 +1098,40 @@ def test_tools_are_read_and_compared_without_a_note(tool: tuple[str, str, str, s
     assert other.around == one.around
 
 
+_LLAMA = "{} time = {} ms / {} runs ( 19.6 ms per token, {} tokens per second)\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "figures"),
+    [
+        (r"([\d.]+) ex/sec", "train: 100 ex/sec\n" * 3 + "eval: 33 ex/sec\n" * 4, ("train #", "eval #")),
+        (
+            r"([\d.]+) tokens",
+            _LLAMA.format("prompt eval", 200, 10, 50.0) + _LLAMA.format("eval", 9000, 63, 8.0),
+            ("prompt eval time ms runs token #", "eval time ms runs token #"),
+        ),
+        (r"([\d.]+)it/s", bar(*["30it/s"] * 5) + "\n" + "Valid " + "\rValid ".join(["9it/s"] * 9), ("#", "Valid #")),
+        (r"([\d.]+) tok/s", "prefill 500 tok/s | decode 20 tok/s", ("prefill #", "prefill decode #")),
+        (r"in ([\d.]+)", "Compiled in 2.3 s\nTrained in 950 ms", ("Compiled in #", "Trained in #")),
+        # About the same, few of them, or one figure.
+        (r"([\d.]+) ex/sec", "train: 100 ex/sec\n" * 3 + "eval: 99 ex/sec\n" * 4, ()),
+        (r"sec: ([\d.]+)", "images/sec: 33.1\n" * 9 + "total images/sec: 33.2", ()),
+        (r"sec: ([\d.]+)", "images/sec: 33.1\n" * 9 + "total images/sec: 133.2", ()),
+        (r": ([\d.]+)", "epoch 1: 3\nepoch 2: 12\nepoch 3: 12", ()),
+        (r": ([\d.]+)", "step1: 3 ms\nstep2: 12 ms", ()),
+        (r"([\d.]+) ms", "step 50 ms\nstep 12 ms (new best)\nstep 13 ms\nstep 11 ms (new best)", ()),
+        (r"([\d.]+) ms", "step 50 ms\nnew best 12 ms\nnew best 11 ms\nstep 13 ms", ()),
+        (r"([\d.]+) ms", "".join(f"{name}.jpg {10 * n} ms\n" for n, name in enumerate("abcde", 1)), ()),
+        (r"([\d.]+) ms", "times: 50 ms, 12 ms, 13 ms", ()),
+        (r"([\d.]+)it/s", bar("1.1it/s", "9it/s", "12it/s, loss=0.3", "12.1it/s, loss=0.3"), ()),
+        (r"took ([\d.]+)", "took 1m40s\ntook 50 s", ()),
+        (RATE, "rate: 0\nrate: 12", ()),
+    ],
+)
+def test_two_figures_that_are_far_apart_are_told(pattern: str, output: str, figures: tuple[str, ...]) -> None:
+    assert read(pattern, output).figures == figures
+
+
 def test_a_reading_is_converted_with_its_resolution() -> None:
     converted = Reading(values=(917.0, 915.0), resolution=1.0, unit="us/step").in_unit("ms/step")
     assert converted.values == pytest.approx((0.917, 0.915))

@@ -55,6 +55,7 @@ class Code(StrEnum):
     PER_STEP = "per step"
     COUNTS = "several numbers"
     FAR_APART = "far apart"
+    TWO_FIGURES = "two figures"
     OTHER_WORDS = "other words"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
@@ -108,6 +109,7 @@ ADVICE = {
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
     Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "
     "other figures, too",
+    Code.TWO_FIGURES: "let the pattern match one of them, e.g. with the words before its number",
     Code.OTHER_WORDS: "their unit is not known: see that it is the same, or let the command print one, such as ms",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put its threads among the words of the command: {intra_op}, or with --framework command (programs "

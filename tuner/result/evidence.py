@@ -222,7 +222,7 @@ def number_warnings(
 
 
 def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[MeasurementWarning]:
-    """Return what shows that the numbers of a command are perhaps not of one unit under all settings.
+    """Return what shows that the numbers of a command are perhaps of several units, or of several figures.
 
     A unit that is not known may stand anywhere in an output, as a word in any language. Numbers without a known one are
     `far` apart if settings hardly make such a difference.
@@ -241,6 +241,10 @@ def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[Measurement
         texts[Code.OTHER_WORDS] = (
             f"numbers stand in '{around[0]}' under one setting and in '{around[-1]}' under another"
         )
+    figures = [{each.figures for each in slices} for slices in printed if len(slices) > 1]
+    for labels in (own.pop() for own in figures if len(own) == 1 and () not in own):
+        matched = " and ".join(f"'{each}'" for each in labels)
+        texts[Code.TWO_FIGURES] = f"the pattern matches {matched}, which are far apart, and only their median is used"
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 

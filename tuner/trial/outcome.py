@@ -98,6 +98,8 @@ class Slice:
     """The words beside the numbers of a command, if no unit of these is known."""
     unit_of_all: str = field(default="", metadata=SPARSE)
     """The unit that a heading gives the numbers of a command, if they have none of their own."""
+    figures: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """The words before the numbers of a command, if these are of several figures that are far apart in each run."""
     failed: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Why runs of a command failed, which were repeated."""
     window_s: float | None = field(default=None, metadata=SPARSE)

@@ -167,6 +167,7 @@ class CommandProcess:
             n_left_out=sum(each.n_left_out for each in readings),
             around=statistics.mode(each.around for each in readings),
             unit_of_all=readings[0].unit_of_all,
+            figures=readings[0].figures if len({each.figures for each in readings}) == 1 else (),
             failed=tuple(failed),
         )
         return metered(runs, before_j, self._launcher.energy_j())

@@ -85,6 +85,7 @@ _SECONDS_ALONE = "print seconds alone, as for example GNU time does with -f %e"
 _MAX_NUMBERS, _STRETCH = 1200, 240
 _WINDOW = 200  # characters: no number is longer
 _SPREAD_WINDOW = 60  # characters: a number, its unit, and the mark of a spread
+_OTHER_FIGURE = 1.5  # times as much: what one figure scatters by is less
 _NEAR = 4.0  # times as much or as little: figures of one thing
 # What libraries print around a number: np.float64(1.5), tf.Tensor(1.5, shape=(), dtype=float32), tensor(1.5).
 _WRAPPED = re.compile(
@@ -145,6 +146,7 @@ _STATISTIC = re.compile(
 _OF_RATE = re.compile(r"avg|average|mean|min|minimum|max|maximum|median")
 """Those of them that a rate may have: in img/s: 100, latency: 80 the second number is a time."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
+_WORD_ALONE = re.compile(r"(?<!\w)[^\W\d_]+(?:_[^\W\d_]+)*(?!\w)")
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
 _OF_SPREAD = re.compile(  # what the spread stands behind: 12.3 ms ±   12.3 ms (std
     r"(?P<digit>[0-9])[^0-9]*(?P<sign>±|\+/?-)\s*\Z"
@@ -239,6 +241,8 @@ class Reading:
     """Of numbers without a unit: the only one that stands in a field of its own, as "unit": "ms"."""
     unit_of_all: str = ""
     """Of numbers without a unit: the unit that a heading gives all numbers below it, as (time in us)."""
+    figures: tuple[str, ...] = ()
+    """If the numbers are of two or three figures that are far apart: the words before each, as train # and eval #."""
 
     def in_unit(self, unit: str) -> Reading:
         """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
@@ -286,6 +290,7 @@ class _Number:
     head: str = ""
     units_beside: tuple[str, ...] = ()
     unit_of_all: str = ""
+    label: str = ""
 
 
 def plain(output: str) -> str:
@@ -334,11 +339,25 @@ def read(pattern: str, output: str) -> Reading:
         units_above=above,
         unit_field=fields[0] if len(fields) == 1 and not readings[0].unit else "",
         unit_of_all=above[0] if len(above) == 1 else typical.unit_of_all,
+        figures=_figures([each.label for each in good], [each.values[0] for each in converted]),
     )
     for other, scale in relatives(reading.unit).items():
         if other in lines or other.replace("/", "/ ") in lines:
             _refuse_lost(pattern, lines, reading, other, scale)
     return reading
+
+
+def _figures(labels: Sequence[str], values: Sequence[float]) -> tuple[str, ...]:
+    """Return the labels of two or three figures that a run's numbers are of, () if they are of one, or not far apart.
+
+    Each has a fifth of the numbers. The first number is left out if others have its label: it may be of a warm-up.
+    """
+    by_label: dict[str, list[float]] = {}
+    for label, value in itertools.islice(zip(labels, values, strict=True), int(labels.count(labels[0]) > 1), None):
+        by_label.setdefault(label, []).append(value)
+    medians = {label: statistics.median(own) for label, own in by_label.items() if 5 * len(own) >= len(values)}
+    is_known = 2 <= len(medians) <= 3 and "" not in labels
+    return tuple(medians) if is_known and max(medians.values()) > _OTHER_FIGURE * min(medians.values()) else ()
 
 
 def _of_own_label(matches: Sequence[re.Match[str]], lines: str) -> Sequence[re.Match[str]]:
@@ -702,7 +721,17 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         head=head,
         units_beside=beside,
         unit_of_all=of_all,
+        label=_label(lines[line_begin:begin], unit),
     )
+
+
+def _label(before: str, unit: str) -> str:
+    """Return the words before a number in its line, each once, and # in its place.
+
+    Words of its unit, and those with digits, are left out.
+    """
+    own = _WORD_ALONE.findall(unit)
+    return " ".join([*(word for word in dict.fromkeys(_WORD_ALONE.findall(before)) if word not in own), "#"])
 
 
 def _around(before: str, after: str) -> str:
