@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ from tuner.job.request import SearchRequest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
-from tuner.measure.warning import run_warnings
+from tuner.measure.warning import ADVICE, Code, run_warnings
 from tuner.plain import to_plain
 from tuner.space.deployment import Deployment
 from tuner.trial import running
@@ -645,7 +646,7 @@ def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, word
 @pytest.mark.parametrize(
     ("pattern", "minimize", "told"),
     [
-        (r"latency: ([0-9.]+)", False, "a time, and the largest is taken for the best: add --minimize"),
+        (r"latency: ([0-9.]+)", False, "a time, and the largest is taken for the best"),
         (r"^real ([0-9.]+)", False, "a time"),
         (r"train_runtime\D+([0-9.]+)", False, "a time"),
         (r"Time per request: +([0-9.]+)", False, "a time"),
@@ -653,11 +654,7 @@ def test_an_interpreter_is_found_behind_what_starts_it_here(tmp_path: Path, word
         (r"\bp99=([0-9.]+)", False, "a time"),
         (r"clat.*avg=([0-9.]+)", False, "a time"),
         (r"finished in ([0-9.]+)", False, "a time"),
-        (
-            r"Throughput: ([0-9.]+)",
-            True,
-            "a rate, and --minimize takes the smallest for the best: leave --minimize out",
-        ),
+        (r"Throughput: ([0-9.]+)", True, "a rate, and --minimize takes the smallest for the best"),
         (r"examples_per_second\D+([0-9.]+)", True, "a rate"),
         (r"IOPS=([0-9.]+)", True, "a rate"),
         (r"latency: ([0-9.]+)", True, ""),
@@ -673,11 +670,39 @@ def test_a_pattern_that_names_a_time_is_told_of_minimize(pattern: str, minimize:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("pattern", "words", "codes"),
+    [
+        (r'"latency": ([0-9.]+)', "OMP_NUM_THREADS=2", ["wrong way", "own setting"]),
+        (r"([0-9.]+)", "OMP_NUM_THREADS={openmp_threads}", []),
+    ],
+)
+def test_what_is_doubtful_of_a_command_stands_in_every_answer(
+    pattern: str, words: str, codes: list[str], tmp_path: Path
+) -> None:
+    bench = "t=${OMP_NUM_THREADS:-2}; echo '\"latency\": '$((1000 / t)).$(($(date +%N | cut -c5) + 1))"
+    of = ("--framework", "command", "--metric-regex", pattern)
+    command = ("--json", "--", "env", words, "sh", "-c", bench)
+    run = partial(tftune_here, cwd=tmp_path)
+    found = run("search", *of, "--name", "doubted", "--time-budget", "3s", *command)
+    assert found.returncode == 0, found.stderr
+    answers = [found, run("show", "--json")]
+    answers.append(
+        run("compare", *of, "--a", "command-default", "--b", "openmp_threads=1", "--time-budget", "1s", *command)
+    )
+    for each in answers:
+        told = [warning["code"] for warning in json.loads(each.stdout)["warnings"]]
+        assert [code for code in told if code in ("wrong way", "own setting")] == codes
+    assert ("own setting: its words: the command itself sets OMP_NUM_THREADS" in run("show").stdout) is bool(codes)
+    assert ("the pattern names a time" in run("emit").stdout) is bool(codes)
+
+
+@pytest.mark.tensorflow
 def test_options_of_a_session_that_no_variable_carries_are_told(call: Call) -> None:
     inspect = ("inspect", "--framework", "onnxruntime", "--metric-regex", r"(\d+)", "--", "echo")
     told = call(*inspect, "1")[2]
     assert told.startswith("no variable carries intra_op_num_threads, ")
-    assert "e.g. {intra_op_num_threads}; they do not act\n" in told
+    assert "e.g. {intra_op_num_threads}; they do not act; `tftune inspect` lists the knobs" in told
     assert "carries intra_op_num_threads" not in call(*inspect, "{intra_op_num_threads}")[2]
 
 
@@ -712,8 +737,8 @@ def test_a_command_that_sets_a_knobs_variable_itself_is_told(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench.txt").write_text(text)
     error = call("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "cat", "bench.txt")[2]
-    told = "bench.txt, line {}: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect\n"
-    assert error == ("" if line is None else told.format(line))
+    told = f"bench.txt, line {line}: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect"
+    assert error == ("" if line is None else f"{told}; {ADVICE[Code.OWN_SETTING]}\n")
 
 
 @pytest.mark.parametrize(
@@ -755,13 +780,13 @@ def test_patterns_of_other_programs_are_told_how_to_be_written(pattern: str, mes
 
 def test_a_word_that_sets_a_knobs_variable_is_told(call: Call) -> None:
     inspect = ("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "env")
-    told = "its words: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect\n"
-    assert call(*inspect, "OMP_NUM_THREADS=4", "true")[2] == told
+    told = "its words: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect"
+    assert call(*inspect, "OMP_NUM_THREADS=4", "true")[2] == f"{told}; {ADVICE[Code.OWN_SETTING]}\n"
     assert call(*inspect, "OMP_NUM_THREADS={openmp_threads}", "true")[2] == ""
     other = (
-        "its words: the command itself sets MKL_NUM_THREADS; a library that reads it heeds no other number of threads\n"
+        "its words: the command itself sets MKL_NUM_THREADS; a library that reads it heeds no other number of threads"
     )
-    assert call(*inspect, "MKL_NUM_THREADS=4", "true")[2] == other
+    assert call(*inspect, "MKL_NUM_THREADS=4", "true")[2] == f"{other}; {ADVICE[Code.OWN_SETTING]}\n"
 
 
 @pytest.mark.tensorflow
@@ -771,7 +796,7 @@ def test_a_call_that_sets_threads_and_another_interpreter_are_told(tmp_path: Pat
     inspect = ("inspect", "--metric-regex", r"(\d+)", "--")
     told = call(*inspect, "sh", "-c", f"python {script}")[2]
     assert f"{script}, line 2: the command itself sets intra_op_parallelism_threads, and intra_op may have" in told
-    assert f"the knobs belong to TensorFlow in {sys.executable}: if the command runs another interpreter" in told
+    assert f"the knobs belong to TensorFlow in {sys.executable}; if the command runs another interpreter" in told
     assert "the knobs belong to" not in call(*inspect, sys.executable, str(script))[2]
 
 

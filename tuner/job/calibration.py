@@ -68,7 +68,7 @@ def calibrate(request: NoiseRequest, events: NoiseEvents) -> NoiseReport:
         batch_size=setting.batch_size,
         conditions=conditions,
         inputs=job.inputs,
-        input_warnings=job.input_warnings,
+        workload_warnings=job.workload_warnings,
         device_advice=job.device.advice,
     )
 
@@ -84,7 +84,7 @@ def noise_report(
     batch_size: int,
     conditions: Conditions,
     inputs: tuple[InputFacts, ...] = (),
-    input_warnings: Sequence[MeasurementWarning] = (),
+    workload_warnings: Sequence[MeasurementWarning] = (),
     device_advice: Mapping[str, str] | None = None,
 ) -> NoiseReport:
     """Return what pairs of new processes of one setting show: the noise, and what finals of the default budget can.
@@ -95,7 +95,7 @@ def noise_report(
     floor = noise.floor(rounds=TYPICAL_ROUNDS, slices=slices)
     ratios = [_ratio(pair, objective, batch_size) for pair in pairs]
     warnings = merge(
-        input_warnings,
+        workload_warnings,
         condition_warnings(conditions),
         evidence.noise_warnings(noise, floor),
         evidence.pair_warnings(pairs),

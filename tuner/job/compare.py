@@ -184,7 +184,7 @@ class Comparison:
     conditions: Conditions
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
-    input_warnings: Sequence[MeasurementWarning] = ()
+    workload_warnings: Sequence[MeasurementWarning] = ()
     device_advice: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     began: str = field(default_factory=now)
@@ -275,7 +275,7 @@ def measure(
         began=began,
         conditions=conditions,
         inputs=job.inputs,
-        input_warnings=job.input_warnings,
+        workload_warnings=job.workload_warnings,
         device_advice=job.device.advice,
         limits=limits,
     )
@@ -333,7 +333,7 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
     is_paired = {A, B} <= {*names} and len(y) > 1 and not has_batches
     others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if is_paired else []
     warnings = merge(
-        comparison.input_warnings,
+        comparison.workload_warnings,
         condition_warnings(comparison.conditions),
         evidence.round_warnings(rounds),
         evidence.number_warnings(rounds, objective, {each.setting.batch_size for each in test.contenders}),

@@ -151,10 +151,8 @@ def check_placeholders(command: Command, space: Space) -> None:
             space.catalogue.knob(name)  # says which knob is meant, or whose it is
 
 
-def literal(command: Command | None, space: Space) -> Iterator[str]:
+def literal(command: Command, space: Space) -> Iterator[str]:
     """Yield which names in braces a command is handed as they stand, and which knobs it is not told in any way."""
-    if command is None:
-        return
     knobs = space.catalogue.knobs
     for name in sorted(command.placeholders - set(knobs)):
         yield f"{{{name}}} in the command is not a knob, and is passed on unchanged"
@@ -167,17 +165,13 @@ def literal(command: Command | None, space: Space) -> Iterator[str]:
         )
 
 
-def set_by_itself(
-    command: Command | None, space: Space, calls: Mapping[str, str], overriding: Sequence[str]
-) -> Iterator[str]:
+def set_by_itself(command: Command, space: Space, calls: Mapping[str, str], overriding: Sequence[str]) -> Iterator[str]:
     """Yield which variables of knobs a command sets or removes by itself, and which of its calls override them.
 
     `calls` are those of the framework that do the same as a variable, and `overriding` variables that libraries heed
     instead. Only what stands there is seen. A value that comes from the environment, ${OMP_NUM_THREADS:-4}, or
     from a placeholder is what the setting says.
     """
-    if command is None:
-        return
     places = [("its words", "\n".join(command.words)), *((str(path), text_of(path)) for path in command.scripts())]
     texts = [(place, _without_comments(text)) for place, text in places]
     knobs = {str(knob.variable): name for name in space.domains if (knob := space.catalogue.knobs[name]).variable}

@@ -59,6 +59,8 @@ class Job(ParsedRequest):
     """The paths of what can be preloaded here, by the value that asks for it."""
     notes: tuple[str, ...] = ()
     """What of the request is not taken as it was typed."""
+    doubts: tuple[MeasurementWarning, ...] = ()
+    """What of a command makes its answers doubtful."""
     seen_devices: tuple[str, ...] = ()
     """What the framework calls the device, where that is not the CPU."""
     seen: Seen = field(default_factory=Seen)
@@ -112,9 +114,9 @@ class Job(ParsedRequest):
         return () if self.workload.command is not None else inputs_of(self.models, map(self._folder, self.models))
 
     @property
-    def input_warnings(self) -> list[MeasurementWarning]:
-        """Return what of the inputs, and of the outputs that were seen, shows that work may be missing."""
-        return input_warnings(self.inputs, self.seen_outputs, self.batch_note)
+    def workload_warnings(self) -> list[MeasurementWarning]:
+        """Return what of a command is doubtful, or of inputs and seen outputs shows that work may be missing."""
+        return [*self.doubts, *input_warnings(self.inputs, self.seen_outputs, self.batch_note)]
 
     def audit_failure(
         self, setting: Setting, deployment: Deployment, facts: ReadyReport, *, member: int | None = None
@@ -148,10 +150,10 @@ class Job(ParsedRequest):
         )
 
     def tell_notes(self, notify: Callable[[str], None]) -> None:
-        """Call `notify` with each of the notes, and before these with the variables that trials do not inherit."""
+        """Call `notify` with each note and doubt, and before these with the variables that trials do not inherit."""
         if self.ignored_variables:
             notify(f"ignored in the trials, though set in your environment: {', '.join(self.ignored_variables)}")
-        for note in self.notes:
+        for note in (*self.notes, *(f"{each.observation}; {ADVICE[each.code]}" for each in self.doubts)):
             notify(note)
 
     def launcher(self, *, notify: Callable[[str], None] = lambda _: None) -> FreshLauncher | CommandLauncher:
@@ -300,15 +302,23 @@ def prepare(checked: ParsedRequest) -> Job:
         check_placeholders(checked.workload.command, job.space)
     overriding = [f"{name}={env[name]}" for name in framework.overriding if name in env]
     notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
-    notes += [] if checked.workload.command is None else checked.workload.command.notes
-    notes += [*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)]
-    notes += set_by_itself(checked.workload.command, job.space, framework.calls, framework.overriding)
-    if not checked.is_python_known and framework.child is not None:
-        notes.append(
-            f"the knobs belong to {framework.title} in {checked.python}: if the command runs another interpreter, "
-            "name it by --python"
-        )
-    return replace(job, notes=tuple(notes), seen_devices=seen_devices)
+    notes += [*checked.workload.notes, *_respelt(checked, job.space)]
+    return replace(job, notes=tuple(notes), doubts=_doubts(checked, job.space), seen_devices=seen_devices)
+
+
+def _doubts(checked: ParsedRequest, space: Space) -> tuple[MeasurementWarning, ...]:
+    """Return what of a command makes its answers doubtful, each kind once; nothing of a model."""
+    command, framework = checked.workload.command, checked.framework
+    if command is None:
+        return ()
+    is_unknown = not checked.is_python_known and framework.child is not None
+    found = {
+        Code.WRONG_WAY: command.notes,
+        Code.UNTOLD: [*literal(command, space)],
+        Code.OWN_SETTING: [*set_by_itself(command, space, framework.calls, framework.overriding)],
+        Code.WHOSE_KNOBS: [f"the knobs belong to {framework.title} in {checked.python}"] if is_unknown else [],
+    }
+    return tuple(code.seen("; ".join(texts)) for code, texts in found.items() if texts)
 
 
 def feasible(job: Job, *, notify: Callable[[str], None] = lambda _: None) -> Job:

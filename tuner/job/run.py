@@ -296,6 +296,7 @@ def _store_request(
         record.put("created", now())
         record.put("schema", SCHEMA)
     record.put("command", request.command)  # of the last run, which the finals are of
+    record.put("doubts", job.doubts)
     record.put("updated", now())
 
 

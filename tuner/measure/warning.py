@@ -52,6 +52,9 @@ class Code(StrEnum):
     FAILED_RUNS = "failed runs"
     FAILED_SETTINGS = "failed settings"
     WRONG_WAY = "wrong way"
+    OWN_SETTING = "own setting"
+    UNTOLD = "not told"
+    WHOSE_KNOBS = "whose knobs"
     PER_STEP = "per step"
     COUNTS = "several numbers"
     FAR_APART = "far apart"
@@ -104,7 +107,10 @@ ADVICE = {
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.FAILED_RUNS: "each was repeated, and does not count: find out why the command fails now and then",
     Code.FAILED_SETTINGS: "nothing is known of their speed: `tftune show --details` gives the reason of each",
-    Code.WRONG_WAY: "see that --minimize is given for a time or an energy, and not for a rate",
+    Code.WRONG_WAY: "add --minimize for a time or an energy, and leave it out for a rate",
+    Code.OWN_SETTING: "remove that, or put the knob in braces among the words of the command",
+    Code.UNTOLD: "`tftune inspect` lists the knobs: put them in braces among the words of the command",
+    Code.WHOSE_KNOBS: "if the command runs another interpreter, name it by --python",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
     Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "

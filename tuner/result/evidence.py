@@ -102,6 +102,7 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[Measurem
     """Return all that makes the figures of a study's search less believable."""
     noise = stored.noise
     return merge(
+        stored.doubts,
         input_warnings(stored.subject.workload.fed, stored.outputs, stored.batch_note),
         batch_warnings(trials),
         failure_warnings(trials),

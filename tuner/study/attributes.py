@@ -18,6 +18,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.rounds import INCUMBENT, Contender, Round
+from tuner.measure.warning import MeasurementWarning
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.subject import Subject, Values
@@ -240,6 +241,8 @@ class Attributes:
     """Those that were asked for."""
     batch_note = _typed(str, str)
     """Why batch sizes are as they are."""
+    doubts = _typed(list[MeasurementWarning], list)
+    """What of a command makes its answers doubtful; earlier studies do not say."""
     planned = _typed(bool, bool)
     """Whether settings were measured as planned, and none was searched for or proven in finals."""
     why_no_energy = _known(str)

@@ -47,8 +47,7 @@ class Command:
         what, which = (
             ("a rate", "--minimize takes the smallest") if self.minimize else ("a time", "the largest is taken")
         )
-        hint = "leave --minimize out" if self.minimize else "add --minimize"
-        return [f"the pattern names {what}, and {which} for the best: {hint} if that is wrong"]
+        return [f"the pattern names {what}, and {which} for the best"]
 
     @property
     def placeholders(self) -> set[str]:
