@@ -169,17 +169,20 @@ def set_by_itself(command: Command, space: Space, calls: Mapping[str, str], over
     """Yield which variables of knobs a command sets or removes by itself, and which of its calls override them.
 
     `calls` are those of the framework that do the same as a variable, and `overriding` variables that libraries heed
-    instead. Only what stands there is seen. A value that comes from the environment, ${OMP_NUM_THREADS:-4}, or
-    from a placeholder is what the setting says.
+    instead. Only what stands there is seen. A value that comes from the variable itself, ${OMP_NUM_THREADS:-4}, or from
+    a placeholder is what the setting says. A knob among the words arrives by them.
     """
     places = [("its words", "\n".join(command.words)), *((str(path), text_of(path)) for path in command.scripts())]
     texts = [(place, _without_comments(text)) for place, text in places]
     knobs = {str(knob.variable): name for name in space.domains if (knob := space.catalogue.knobs[name]).variable}
+    script = "\n".join(text for _, text in texts)
     for variable, name in knobs.items():
+        if name in command.placeholders:
+            continue
         call = calls.get(variable, "").partition("(")[0].rpartition(".")[2].removeprefix("set_")
         by_call = re.compile(rf"(?:\bset_|\b){re.escape(call)}\s*[(=](?!=|\s*\{{)")
         found = {
-            f"sets {variable}": _first(texts, _assignment(variable)),
+            f"sets {variable}": _first(texts, _assignment(variable, script)),
             f"sets {call}": _first(texts, by_call) if call else None,
             f"removes {variable}": _first(texts, _removal(variable)),
         }
@@ -188,16 +191,22 @@ def set_by_itself(command: Command, space: Space, calls: Mapping[str, str], over
                 yield f"{place}: the command itself {what}, and {name} may have no effect"
                 break
     for variable in overriding:
-        place = None if variable in knobs else _first(texts, _assignment(variable))
+        place = None if variable in knobs else _first(texts, _assignment(variable, script))
         if place is not None:
             told = f"{place}: the command itself sets {variable}"
             yield f"{told}; a library that reads it heeds no other number of threads"
 
 
-def _assignment(variable: str) -> re.Pattern[str]:
-    """Return a pattern of what sets a variable to a value of its own, in a shell, a Makefile or Python."""
+def _assignment(variable: str, script: str) -> re.Pattern[str]:
+    """Return a pattern of what sets a variable to a value of its own, in a shell, a Makefile or Python.
+
+    What a `script` takes from the variable is not its own. One that asks whether the variable is set may yield.
+    """
     own = r"(?!['\"]?\s*(?:[${]|%\()|(?:os\.)?(?:environ|getenv)\b)['\"]?[\w.,=-]"
-    shell = rf"(?<![\w$]){variable}=(?!=){own}"
+    taken = re.findall(rf"\b(\w+)=['\"]?[$`][^\n;&|]*?\b{variable}\b(?!=)", script)
+    asks = re.search(rf"-[nvz]\s+['\"]?(?:\$\{{?)?{variable}\b", script)
+    expanded = "(?!)" if asks else rf"['\"]?[$`](?![^\n;&|]*\b(?:{'|'.join([variable, *taken])})\b)"
+    shell = rf"(?<![\w$]){variable}=(?!=)(?:{own}|{expanded})"
     python = rf"(?:environ\[\s*['\"]{variable}['\"]\s*\]\s*=(?!=)|putenv\(\s*['\"]{variable}['\"]\s*,)\s*{own}"
     # environ.update({…}), environ |= {…} and {**os.environ, …}
     mapping = rf"environ\s*(?:(?:\.update\(|\|=)\s*\{{|,)[^{{}}]*?['\"]{variable}['\"]\s*:\s*{own}"
