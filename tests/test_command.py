@@ -731,11 +731,11 @@ def test_threads_that_come_before_those_of_a_setting_are_told(monkeypatch: pytes
         ("export OMP_NUM_THREADS=$(nproc); ./bench $OMP_NUM_THREADS\n", 1),
         ("export OMP_NUM_THREADS=`nproc`\n", 1),
         ("N=4\nOMP_NUM_THREADS=$N ./bench\n", 2),
-        ("export OMP_NUM_THREADS=\"${SLURM_CPUS_PER_TASK:-2}\"\n", 1),
+        ('export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-2}"\n', 1),
         ("export OMP_NUM_THREADS=$1\n", 1),
         ("export OMP_NUM_THREADS=$((OMP_NUM_THREADS * 2))\n", None),
         ("N=${OMP_NUM_THREADS:-4}\nOMP_NUM_THREADS=$N ./bench\n", None),
-        ("[ -z \"$OMP_NUM_THREADS\" ] && export OMP_NUM_THREADS=$(nproc)\n", None),
+        ('[ -z "$OMP_NUM_THREADS" ] && export OMP_NUM_THREADS=$(nproc)\n', None),
         ("docker run -e OMP_NUM_THREADS=$OMP_NUM_THREADS image\n", None),
     ],
 )
@@ -795,6 +795,8 @@ def test_a_word_that_sets_a_knobs_variable_is_told(call: Call) -> None:
     assert call(*inspect, "-i", "PATH=/bin", "true", "{openmp_threads}", "{openmp_binding}")[2] == ""
     assert "the command itself removes OMP_NUM_THREADS" in call(*inspect, "-i", "PATH=/bin", "true")[2]
     assert call(*inspect, "sh", "-c", "OMP_NUM_THREADS=$0 true", "{openmp_threads}")[2] == ""
+    assert call(*inspect, "sh", "-c", "true | awk '{print}'")[2] == ""
+    assert "{prints} in the command is not a knob" in call(*inspect, "true", "{prints}")[2]
     other = (
         "its words: the command itself sets MKL_NUM_THREADS; a library that reads it heeds no other number of threads"
     )

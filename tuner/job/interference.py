@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tuner.workload.contents import text_of
 from tuner.workload.workload import Workload
 
 _DEFAULT = "setdefault("  # which yields to what tftune sets
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def check_own_settings(
@@ -154,7 +156,9 @@ def check_placeholders(command: Command, space: Space) -> None:
 def literal(command: Command, space: Space) -> Iterator[str]:
     """Yield which names in braces a command is handed as they stand, and which knobs it is not told in any way."""
     knobs = space.catalogue.knobs
-    for name in sorted(command.placeholders - set(knobs)):
+    # What a shell's line has in quotes is a program of its own, such as awk '{print}'.
+    unquoted = replace(command, words=tuple(_QUOTED.sub("", word) for word in command.words))
+    for name in sorted(unquoted.placeholders - set(knobs)):
         yield f"{{{name}}} in the command is not a knob, and is passed on unchanged"
     options = [name for name in space.domains if isinstance(knobs[name].carrier, Option)]
     untold = [name for name in options if name not in command.placeholders]
