@@ -27,6 +27,9 @@ from tuner.machine.cgroup import CgroupLimits
 from tuner.machine.cpulist import format_list
 from tuner.machine.host import Machine
 from tuner.measure.budget import Budget
+from tuner.report import studycard
+from tuner.report.emit import Format
+from tuner.result import document
 from tuner.space.deployment import Deployment
 from tuner.space.space import Space
 
@@ -71,6 +74,36 @@ def test_the_batch_size_may_be_a_word_of_the_program(tmp_path: Path) -> None:
     ended = run(setting(tmp_path), "--", sys.executable, "-c", TELL, "{batch_size}")
     assert ended.returncode == 2
     assert "{batch_size} has no value, as the answer changes no batch size; write the number instead" in ended.stderr
+
+
+def test_knobs_may_be_words_of_the_program(finished: Finished, space: Space, tmp_path: Path) -> None:
+    record, _ = finished(space, tmp_path, trials=16)
+    storage = ("--storage", str(tmp_path / "t.db"))
+    values = document.describe_study(record).recommended.setting
+    words = (sys.executable, "-c", TELL, "{intra_op}", "--t={inter_op}", "{unknown}")
+    ended = run(*storage, "--", *words)
+    assert json.loads(ended.stdout)["words"] == [str(values["intra_op"]), f"--t={values['inter_op']}", "{unknown}"]
+    assert "stays as it is" not in ended.stderr
+    file = setting(tmp_path, arguments={"intra_op": 3}, framework="tensorflow")
+    ended = run(file, "--", *words)
+    assert json.loads(ended.stdout)["words"] == ["3", "--t={inter_op}", "{unknown}"]
+    assert ended.stderr == (
+        "tftune: {inter_op} stays as it is: inter_op is a knob, and the answer has no value of it; write the value "
+        "instead\n"
+    )
+
+
+def test_knobs_that_were_words_of_the_command_are_arguments(finished: Finished, space: Space, tmp_path: Path) -> None:
+    record, _ = finished(space, tmp_path, trials=16)
+    without = document.describe_study(record).recommended
+    record.put("asked", {"words": ["bench", "{intra_op}"], "metric_regex": "x", "folder": "."})
+    told = document.describe_study(record)
+    value = told.recommended.setting["intra_op"]
+    assert "intra_op" not in without.arguments
+    assert told.recommended.arguments == {**without.arguments, "intra_op": value}
+    snippet = studycard.snippet(told, told.recommended, Format.SH)
+    assert f"# Give the program intra_op = {value} among its words, in place of {{intra_op}}\n" in snippet
+    assert json.loads(studycard.snippet(told, told.recommended, Format.JSON))["arguments"]["intra_op"] == value
 
 
 def test_several_copies_have_numbers_and_cores_of_their_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,7 +108,7 @@ def run(
         typer.Argument(
             metavar="COMMAND...",
             help="Your program. {instance} becomes the number of its copy, from 0, and {8500+instance} the sum "
-            "with it. {batch_size} becomes the batch size, {model} the model of an ensemble.",
+            "with it. {batch_size} or another knob becomes its value, {model} the model of an ensemble.",
         ),
     ],
     instances: Annotated[
@@ -143,6 +144,8 @@ def run(
         deployment, better = _of_study(study, storage, groups=instances, same_latency=same_latency)
         if any(program.BATCH in word for word in command):
             deployment = _with_batch(deployment, study, storage)
+        if names := program.unfilled(deployment, command):
+            deployment = _with_knobs(deployment, names, study, storage, groups=instances, same_latency=same_latency)
     own, moved = program.placed(deployment)
     group = program.copies(own, command)
     if re.match(r"\w+=", command[0]):
@@ -150,7 +153,11 @@ def run(
     _point(better)
     in_words = {name for name in own.arguments if any(program.place(name) in word for word in command)}
     own = replace(own, arguments={name: value for name, value in own.arguments.items() if name not in in_words})
-    for note in [*code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:
+    left = [
+        f"{{{name}}} stays as it is: {name} is a knob, and the answer has no value of it; write the value instead"
+        for name in sorted(program.unfilled(deployment, command))
+    ]
+    for note in [*left, *code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()
     if len(group) == 1:
@@ -199,6 +206,19 @@ def _with_batch(deployment: Deployment, study: str, storage: str) -> Deployment:
     if result.workload.kind == "command" and not is_given:
         return deployment
     return replace(deployment, arguments={**deployment.arguments, "batch_size": batch_size})
+
+
+def _with_knobs(
+    deployment: Deployment, names: Collection[str], study: str, storage: str, *, groups: bool, same_latency: bool
+) -> Deployment:
+    """Return a deployment with the values of knobs as arguments, also of those that an answer leaves at the default."""
+    from tuner.api.study import load_study
+    from tuner.result.document import advice_of
+
+    instances = None if same_latency and not groups else groups  # as in _of_study
+    setting = advice_of(load_study(study, storage).result, groups=instances, same_latency=same_latency).setting
+    values = {name: setting[name] for name in sorted(names) if name in setting}
+    return replace(deployment, arguments={**deployment.arguments, **values})
 
 
 def _read(path: Path) -> Deployment:

@@ -33,6 +33,7 @@ from tuner.machine.host import detect
 from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
 from tuner.space.deployment import Deployment
+from tuner.workload.command import placeholders
 
 _NUMBER, _NAME, BATCH = "{instance}", "{model}", "{batch_size}"
 _SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
@@ -87,7 +88,7 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         cpus = None if text is None else parse_list(text)
         part = deployment.of(number)
         own = {_NUMBER: str(number)} | ({_NAME: part.name} if part.name else {})
-        own |= {place(name): str(value) for name, value in part.arguments.items()}
+        own |= {place(name): str(value) for name, value in {**part.options, **part.arguments}.items()}
         if BATCH not in own and any(BATCH in word for word in words):
             raise BadInputError(
                 f"{BATCH} has no value, as the answer changes no batch size", "write the number instead"
@@ -111,6 +112,17 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
 def place(name: str) -> str:
     """Return what stands for the value of an argument among the words of a program."""
     return f"{{{name}}}"
+
+
+def unfilled(deployment: Deployment, words: Sequence[str]) -> set[str]:
+    """Return the framework's knobs that stand in braces among the words of a program, and have no value.
+
+    A batch size that has none is refused.
+    """
+    if deployment.framework not in registry.names() or deployment.members:
+        return set()
+    known = {"batch_size", *deployment.arguments, *deployment.options}
+    return (placeholders(words) & registry.find(deployment.framework).catalogue.knobs.keys()) - known
 
 
 def placed(deployment: Deployment) -> tuple[Deployment, list[str]]:

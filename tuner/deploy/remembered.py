@@ -18,7 +18,7 @@ from tuner.identity import digest
 from tuner.paths import FILE_URL, cache_dir
 from tuner.space.deployment import Deployment
 
-_FORM = 2  # of what is remembered: from 2 on with its framework
+_FORM = 3  # of what is remembered: from 3 on with the knobs that go among the words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -311,7 +311,9 @@ def option_note(name: str, value: int | str) -> str:
 
 def argument_note(name: str, value: int | str) -> str:
     """Return what to do about an argument: no variable carries it, so that the program itself has to be changed."""
-    return f"Set the {name.replace('_', ' ')} in your own code: {value}"
+    if name != BATCH_SIZE:
+        return f"Give the program {name} = {value} among its words, in place of {{{name}}}"
+    return f"Set the batch size in your own code: {value}"
 
 
 def processes_note(deployment: Deployment) -> str:

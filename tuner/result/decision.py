@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from msgspec import structs
@@ -89,12 +89,19 @@ def recommend_study(
     )
 
 
-def deployment_of(source: str, chosen: Contender, *, default: str) -> Deployment:
+def deployment_of(
+    source: str, chosen: Contender, *, default: str, in_words: Collection[str] = frozenset()
+) -> Deployment:
     """Return what to set: nothing at all for the `default` at the default batch size.
 
-    Of an ensemble the processes remain, with nothing set in them.
+    Of an ensemble the processes remain, with nothing set in them. The knobs that are `in_words` of a command are
+    arguments of the program, too.
     """
-    return Deployment() if source == default and not chosen.deployment.members else chosen.deployment
+    deployment = chosen.deployment
+    if source == default and not deployment.members:
+        return Deployment()
+    told = {name: chosen.setting[name] for name in sorted(in_words)}
+    return replace(deployment, arguments={**deployment.arguments, **told})
 
 
 def _contender(estimates: FinalsEstimates, name: str) -> Contender:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +56,7 @@ from tuner.study.subject import Subject
 from tuner.study.surrogate import posterior_means
 from tuner.study.trials import Trial
 from tuner.trial.outcome import Status
+from tuner.workload.command import placeholders
 from tuner.workload.spec import WorkloadSpec
 
 _LEAST_RANKED = 5  # settings, of which an order says something
@@ -71,6 +72,7 @@ class _FinalsVerdicts:
     verdicts: Mapping[str, Verdict]
     limit_statuses: Mapping[str, LimitStatus]
     decision: StudyRecommendation
+    in_words: Collection[str]
 
 
 def describe_study(record: Record) -> StudyResult:
@@ -284,7 +286,15 @@ def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> 
         verdicts=verdicts,
         limit_statuses=limit_statuses if stored.limits else {},
         decision=decision,
+        in_words=_knobs_in_words(stored),
     )
+
+
+def _knobs_in_words(stored: Attributes) -> set[str]:
+    """Return the knobs with a variable that a study's command has among its words: the variable may not arrive."""
+    spec, knobs = stored.spec, stored.subject.catalogue.knobs
+    names = set[str]() if spec.metric_regex is None else placeholders(spec.words)
+    return {name for name in names if name in knobs and knobs[name].variable is not None}
 
 
 def _answer(verdicts: _FinalsVerdicts | None, objective: Objective, default: str) -> AnswerResult | None:
@@ -455,7 +465,7 @@ def _recommended(
     return RecommendedResult(
         source=advice.source,
         setting=chosen.setting.to_dict(),
-        **applied(deployment_of(advice.source, chosen, default=default)),
+        **applied(deployment_of(advice.source, chosen, default=default, in_words=verdicts.in_words)),
         reason=decision.reason,
         alike=advice.tied,
         gain=None if advice.gain is None else decision.gain,
@@ -513,7 +523,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
         advice=AdviceResult(
             source=decision.tried_as,
             setting=decision.tried.setting.to_dict(),
-            **applied(deployment_of(decision.tried_as, decision.tried, default=default)),
+            **applied(deployment_of(decision.tried_as, decision.tried, default=default, in_words=verdicts.in_words)),
         ),
         rounds=len(estimates.y),
         fresh_rounds=sum(r.fresh for r in held.rounds if not r.interruptions),

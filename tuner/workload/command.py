@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class Command:
     @property
     def placeholders(self) -> set[str]:
         """Return the names in braces."""
-        return {name for word in self.words for name in _PLACEHOLDER.findall(word)}
+        return placeholders(self.words)
 
     def filled(self, values: Mapping[str, object]) -> list[str]:
         """Return the words with the values of a setting in place; braces that name no knob are left as they are."""
@@ -75,6 +75,11 @@ class Command:
             parts += ["GNUmakefile", "makefile", "Makefile"]
         paths = (Path(part) for part in dict.fromkeys([*named, *parts]) if part)
         return [path for path in dict.fromkeys(paths) if _is_small_file(path)]
+
+
+def placeholders(words: Iterable[str]) -> set[str]:
+    """Return the names in braces among words."""
+    return {name for word in words for name in _PLACEHOLDER.findall(word)}
 
 
 def _is_small_file(path: Path) -> bool:
