@@ -426,6 +426,18 @@ def test_a_placeholder_for_another_frameworks_knob_is_refused(call: Call) -> Non
     assert "intra_op is a knob of tensorflow, not of command" in err
 
 
+def test_a_comparison_of_batch_sizes_needs_a_place_for_them(tmp_path: Path) -> None:
+    """The command would run at its own size both times."""
+    of = ("compare", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--time-budget", "1s", "--json")
+    settings = ("--a", "command-default", "--b", "batch_size=64", "--", "echo")
+    refused = tftune_here(*of, *settings, "rate: 1.0", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "no {batch_size} placeholder, and the settings have batch sizes 1 and 64; put {batch" in refused.stderr
+    for b, word in (("batch_size=64", "rate: 1.{batch_size}"), ("openmp_threads=1", "rate: 1.0")):
+        settings = ("--a", "command-default", "--b", b, "--", "echo")
+        assert tftune_here(*of, *settings, word, cwd=tmp_path).returncode == 0
+
+
 OFTEN = "n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n > n; "
 
 

@@ -239,6 +239,12 @@ def measure(
             f"--objective {job.objective} needs one batch size, got {first} and {second}",
             "give both settings the same batch_size",
         )
+    command = job.workload.command
+    if command is not None and first != second and "batch_size" not in command.placeholders:
+        raise BadInputError(
+            f"the command has no {{batch_size}} placeholder, and the settings have batch sizes {first} and {second}",
+            "put {batch_size} at the place of the batch size, or give both settings the same batch_size",
+        )
     job.device.check_idle()
     contenders = _contenders(a, b)
     began, countdown = now(), Countdown(total_s=job.budget.time_s)
