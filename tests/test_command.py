@@ -23,6 +23,8 @@ from tests.processes import gone, wait_until
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK
+from tuner.frameworks.framework import Framework
+from tuner.frameworks.onnxruntime.framework import FRAMEWORK as ONNXRUNTIME
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.job.job import timing_variables
 from tuner.job.parsed import parse_request
@@ -32,6 +34,7 @@ from tuner.measure.pair import log_ratios, run_pair
 from tuner.measure.passes import Live
 from tuner.measure.warning import ADVICE, Code, run_warnings
 from tuner.plain import to_plain
+from tuner.result.study import WarningResult
 from tuner.space.deployment import Deployment
 from tuner.trial import running
 from tuner.trial.outcome import Slice, Status, TrialFailure
@@ -567,6 +570,19 @@ def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: 
     shown = tftune_here("show", "last", cwd=tmp_path)
     [head] = [line for line in shown.stdout.splitlines() if "NO DIFFERENCE" in line]
     assert "whether its variables reach the program was not seen" in head
+
+
+@pytest.mark.parametrize(
+    ("framework", "knob"),
+    [
+        (TENSORFLOW, "{intra_op}; without TensorFlow {openmp_threads}, and --framework command"),
+        (ONNXRUNTIME, "{intra_op_num_threads}; without ONNX Runtime {openmp_threads}, and --framework command"),
+        (FRAMEWORK, "{openmp_threads}"),
+    ],
+)
+def test_what_to_put_among_the_words_is_a_knob_of_the_framework(framework: Framework, knob: str) -> None:
+    assert WarningResult.of(Code.UNSEEN.seen("x"), framework.advice).advice == f"{ADVICE[Code.UNSEEN]} ({knob})"
+    assert WarningResult.of(Code.BUSY.seen("x"), framework.advice).advice == ADVICE[Code.BUSY]
 
 
 @pytest.mark.tensorflow

@@ -175,6 +175,14 @@ class Framework(ABC):
             threads_on=self.threads_on,
         )
 
+    @cached_property
+    def advice(self) -> Mapping[str, str]:
+        """Return what its knobs can do about warnings, by their codes."""
+        usual = self.threads_on(2)
+        names = [name for name, knob in self.knobs.items() if knob.counts_threads and usual.get(name, 2) == 2]
+        others = "" if self.child is None else f"; without {self.title} {{openmp_threads}}, and --framework command"
+        return {"unseen": f"{{{names[0]}}}{others}"} if names else {}
+
     def threads_on(self, cores: int) -> Mapping[str, Value]:
         """Return the knobs of a process that has so many cores to itself, none where it has no such knobs."""
         return {}

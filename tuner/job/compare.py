@@ -185,7 +185,8 @@ class Comparison:
     inputs: tuple[InputFacts, ...] = ()
     """What tftune feeds to the models."""
     workload_warnings: Sequence[MeasurementWarning] = ()
-    device_advice: Mapping[str, str] = field(default_factory=dict)
+    own_advice: Mapping[str, str] = field(default_factory=dict)
+    """What the device and the framework can do about warnings, by their codes."""
     limits: Limits = field(default_factory=Limits)
     began: str = field(default_factory=now)
 
@@ -282,7 +283,7 @@ def measure(
         conditions=conditions,
         inputs=job.inputs,
         workload_warnings=job.workload_warnings,
-        device_advice=job.device.advice,
+        own_advice={**job.device.advice, **job.framework.advice},
         limits=limits,
     )
 
@@ -365,7 +366,7 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
         },
         inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
-        warnings=tuple(WarningResult.of(warning, comparison.device_advice) for warning in warnings),
+        warnings=tuple(WarningResult.of(warning, comparison.own_advice) for warning in warnings),
     )
 
 

@@ -407,7 +407,8 @@ def _warnings(
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
-    return tuple(WarningResult.of(warning, stored.subject.device_advice) for warning in warnings)
+    advice = {**stored.subject.device_advice, **stored.subject.framework.advice}
+    return tuple(WarningResult.of(warning, advice) for warning in warnings)
 
 
 def unseen_variables(

@@ -33,9 +33,9 @@ class WarningResult(Struct, frozen=True, kw_only=True):
     advice: str
 
     @classmethod
-    def of(cls, warning: MeasurementWarning, of_device: Mapping[str, str] | None = None) -> WarningResult:
-        """Return a warning with its advice, and with what the tools of the device can do about it."""
-        own = (of_device or {}).get(warning.code)
+    def of(cls, warning: MeasurementWarning, own_advice: Mapping[str, str] | None = None) -> WarningResult:
+        """Return a warning with its advice, and with what the device or the framework can do about it."""
+        own = (own_advice or {}).get(warning.code)
         advice = ADVICE[warning.code] + ("" if own is None else f" ({own})")
         return cls(code=warning.code, found=warning.observation, advice=advice)
 
