@@ -599,6 +599,27 @@ def test_a_larger_batch_does_not_show_that_variables_arrive(b: str, is_unseen: b
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize(("word", "is_unseen"), [("x", True), ("{openmp_threads}", False)])
+def test_threads_among_the_words_show_no_variables(word: str, is_unseen: bool, tmp_path: Path) -> None:
+    compare = ("compare", "--framework", "command", "--a", "command-default", "--b", "openmp_threads=1")
+    options = (
+        "--metric-regex",
+        r"rate: (\S+)",
+        "--time-budget",
+        "1s",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "echo rate: 1.0",
+        word,
+    )
+    ended = tftune_here(*compare, *options, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ("unseen" in {each["code"] for each in json.loads(ended.stdout)["warnings"]}) is is_unseen
+
+
+@pytest.mark.tensorflow
 def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     """The step of 3.4 and 2.9 ms is printed as 3 both times."""
     search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--one-process")

@@ -29,10 +29,12 @@ from tuner.result.study import VerdictResult
 from tuner.result.wording import speed_up
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate
 from tuner.study.trials import Trial
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
+from tuner.workload.spec import WorkloadSpec
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)
@@ -653,19 +655,43 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     ],
 )
 def test_a_gain_of_the_batch_size_shows_no_variables(settings: dict[tuple[int, int], float], text: str | None) -> None:
-    def trial(number: int, threads: int, size: int, ratio: float) -> Trial:
-        own = Setting.of({"intra_op": threads, "batch_size": size})
+    ratios = [(Setting.of({"intra_op": threads, "batch_size": size}), r) for (threads, size), r in settings.items()]
+    assert_unseen(Setting.of({"intra_op": 2, "batch_size": 8}), ratios, "{batch_size}", text)
+
+
+@pytest.mark.parametrize(
+    ("word", "others", "text"),
+    [
+        ("{intra_op}", [{"intra_op": 4}], None),  # it arrives
+        ("{intra_op}", [{"intra_op": 4}, {"intra_op": 4, "inter_op": 3}], "no setting changed its number"),
+        ("{intra_op}", [{"inter_op": 4}], "3 and 6 threads gave the same number"),
+        ("bench", [{"intra_op": 4}], "no setting changed its number"),
+        ("bench", [{"cpus": "0"}], None),  # which no variable carries
+    ],
+)
+def test_what_arrives_among_the_words_shows_no_variables(
+    word: str, others: list[dict[str, Value]], text: str | None
+) -> None:
+    default = Setting.of({"inter_op": 1, "intra_op": 2, "cpus": "all", "batch_size": 8})
+    assert_unseen(default, [(default.with_values(**values), 1.0) for values in others], word, text)
+
+
+def assert_unseen(default: Setting, ratios: list[tuple[Setting, float]], word: str, text: str | None) -> None:
+    """Check what is told of a study with these ratios to the default, whose command has a word with braces."""
+
+    def trial(number: int, own: Setting, ratio: float) -> Trial:
         known = {"log_ratio": math.log(ratio), "se": 0.001, "df": 9.0, "covariance": {}}
         names = () if number else ("default",)
         return Trial(number=number, setting=own, status=Status.OK, baselines=names, passes=(1,), **known)
 
-    trials = [trial(0, 2, 8, 1.0), *(trial(n, *each, ratio) for n, (each, ratio) in enumerate(settings.items(), 1))]
+    trials = [trial(0, default, 1.0), *(trial(n, *each) for n, each in enumerate(ratios, 1))]
     stored: Any = SimpleNamespace(
         subject=SimpleNamespace(
             default="default",
-            baselines={"default": SimpleNamespace(setting={"intra_op": 2, "batch_size": 8})},
-            catalogue=SimpleNamespace(n_threads=lambda setting: setting["intra_op"]),
+            baselines={"default": SimpleNamespace(setting=default.to_dict())},
+            catalogue=CATALOGUE,
         ),
+        spec=WorkloadSpec(words=("bench", word), metric_regex="x"),
         objective=Objective.MAXIMIZE,
         process_sd=0.001,
     )

@@ -188,6 +188,8 @@ class Comparison:
     own_advice: Mapping[str, str] = field(default_factory=dict)
     """What the device and the framework can do about warnings, by their codes."""
     limits: Limits = field(default_factory=Limits)
+    variables: Collection[str] = frozenset()
+    """The knobs that only variables take to a command."""
     began: str = field(default_factory=now)
 
     def to_dict(self) -> dict[str, object]:
@@ -285,6 +287,7 @@ def measure(
         workload_warnings=job.workload_warnings,
         own_advice={**job.device.advice, **job.framework.advice},
         limits=limits,
+        variables=set() if command is None else job.space.catalogue.by_variable(command.placeholders),
     )
 
 
@@ -336,8 +339,10 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
     }
     a, b = comparison.a.setting, comparison.b.setting
     has_batches = a.batch_size != b.batch_size
-    is_unseen = (verdict.code not in DIFFERENCES or (has_batches and not acts)) and evidence.differ_in_variables(a, [b])
-    is_paired = {A, B} <= {*names} and len(y) > 1 and not has_batches
+    by_variables = a.taking(comparison.variables, b)
+    is_apart = by_variables != b  # in what arrives by words, which shows no variables
+    is_unseen = by_variables != a and (verdict.code not in DIFFERENCES or (is_apart and not acts))
+    is_paired = {A, B} <= {*names} and len(y) > 1 and not is_apart
     others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if is_paired else []
     warnings = merge(
         comparison.workload_warnings,

@@ -290,11 +290,14 @@ def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> 
     )
 
 
+def _words_of(stored: Attributes) -> set[str]:
+    """Return the names in braces among the words of a study's command."""
+    return set() if stored.spec.metric_regex is None else placeholders(stored.spec.words)
+
+
 def _knobs_in_words(stored: Attributes) -> set[str]:
     """Return the knobs with a variable that a study's command has among its words: the variable may not arrive."""
-    spec, knobs = stored.spec, stored.subject.catalogue.knobs
-    names = set[str]() if spec.metric_regex is None else placeholders(spec.words)
-    return {name for name in names if name in knobs and knobs[name].variable is not None}
+    return stored.subject.catalogue.by_variable() & _words_of(stored)
 
 
 def _answer(verdicts: _FinalsVerdicts | None, objective: Objective, default: str) -> AnswerResult | None:
@@ -416,10 +419,11 @@ def unseen_variables(
 ) -> list[MeasurementWarning]:
     """Return a warning where nothing shows that the variables reach the program of a command."""
     default = Setting.of(stored.subject.baselines[stored.subject.default].setting)
-    if not evidence.differ_in_variables(default, (trial.setting for trial in trials)):
+    variables = stored.subject.catalogue.by_variable(_words_of(stored))
+    if all(default.taking(variables, trial.setting) == default for trial in trials):
         return []
     return evidence.unseen_warnings(
-        list(_compared(stored, trials, verdicts)),
+        list(_compared(stored, trials, verdicts, variables)),
         stored.subject.catalogue.n_threads(default),
         stored.objective,
         has_batches=any(trial.setting.batch_size != default.batch_size for trial in trials),
@@ -427,20 +431,27 @@ def unseen_variables(
 
 
 def _compared(
-    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None
+    stored: Attributes, trials: Sequence[Trial], verdicts: _FinalsVerdicts | None, variables: Collection[str]
 ) -> Iterator[tuple[int, Estimate]]:
-    """Yield the threads of each setting that was compared with another of its batch size, and its log-ratio to that.
+    """Yield the threads of each setting that differs from another in variables alone, and its log-ratio to that.
 
-    That is the default at the default's batch size. A batch size itself reaches a command among its words.
+    That is the default if it has the rest of the default. A batch size reaches a command among its words.
     """
-    default, n_threads = stored.subject.default, stored.subject.catalogue.n_threads
-    usual = Setting.of(stored.subject.baselines[default].setting).batch_size
-    first: dict[int, Trial] = {}
+    default = stored.subject.default
+    usual = Setting.of(stored.subject.baselines[default].setting)
+
+    def rest(setting: Setting) -> Setting:
+        return setting.taking(variables, usual)
+
+    def n_threads(setting: Setting) -> int:
+        return stored.subject.catalogue.n_threads(usual.taking(variables, setting))
+
+    first: dict[Setting, Trial] = {}
     for trial in trials:
         if trial.estimate is None or default in trial.baselines:
             continue
-        is_usual = trial.setting.batch_size == usual
-        other = first.setdefault(trial.setting.batch_size, trial)
+        is_usual = rest(trial.setting) == usual
+        other = first.setdefault(rest(trial.setting), trial)
         ratio = trial.estimate if is_usual else trial.difference(other, stored.process_sd)
         if ratio is not None and (is_usual or trial.setting != other.setting):
             yield n_threads(trial.setting), ratio
@@ -452,7 +463,7 @@ def _compared(
             continue
         for contender in estimates.contenders:
             is_other = contender.names[0] != reference.names[0]
-            if is_other and contender.setting.batch_size == reference.setting.batch_size:
+            if is_other and rest(contender.setting) == rest(reference.setting):
                 ratio = estimates.log_ratio(reference.names[0], contender.names[0])
                 if ratio is not None:
                     yield n_threads(contender.setting), ratio

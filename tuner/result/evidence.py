@@ -28,7 +28,6 @@ from tuner.measure.warning import (
 )
 from tuner.quantity import plural
 from tuner.result.study import NoiseResult, ShrinkageResult, TailResult
-from tuner.space.setting import Setting
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.estimate import Estimate
@@ -247,11 +246,6 @@ def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[Measurement
         matched = " and ".join(f"'{each}'" for each in labels)
         texts[Code.TWO_FIGURES] = f"the pattern matches {matched}, which are far apart, and only their median is used"
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
-
-
-def differ_in_variables(setting: Setting, others: Iterable[Setting]) -> bool:
-    """Return whether a setting differs from any of the others in more than the batch size."""
-    return any(each.with_values(batch_size=setting.batch_size) != setting for each in others)
 
 
 def unseen_warnings(

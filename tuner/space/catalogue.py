@@ -102,6 +102,10 @@ class Catalogue:
             applied |= self.knobs[name].carrier.deploy(value, libraries)
         return applied
 
+    def by_variable(self, in_words: Collection[str] = frozenset()) -> set[str]:
+        """Return the knobs that only a variable takes to a program; those `in_words` of a command arrive by them."""
+        return {name for name, knob in self.knobs.items() if knob.variable is not None and name not in in_words}
+
     def is_early(self, variable: str) -> bool:
         """Return whether a knob's variable is read before the framework starts threads: a process begins with it."""
         return any(each.read_at_start and each.variable == variable for each in self.knobs.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.space.values import Value
@@ -40,6 +40,11 @@ class Setting:
     def with_values(self, **values: Value) -> Setting:
         """Return this setting with some values replaced."""
         return Setting.of(self.to_dict() | values)
+
+    def taking(self, names: Collection[str], other: Setting) -> Setting:
+        """Return this setting with the values of some of its knobs from another."""
+        own = {name: value for name, value in other.items if name in names}
+        return Setting(tuple((name, own.get(name, value)) for name, value in self.items))
 
     def without(self, name: str) -> Setting:
         """Return this setting with one knob left out."""
