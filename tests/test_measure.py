@@ -676,6 +676,28 @@ def test_what_arrives_among_the_words_shows_no_variables(
     assert_unseen(default, [(default.with_values(**values), 1.0) for values in others], word, text)
 
 
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({"a": [2, 8, 10], "b": [4, 6, 12]}, "(2 to 12), as if it added to a file"),
+        ({"a": [2, 2, 2], "b": [4, 6, 12]}, None),
+        ({"a": [2, 8, 6], "b": [4, 6, 12]}, None),
+        ({"a": [2, 8], "b": [4, 6]}, None),
+        ({"a": [0, 0, 0]}, None),  # of a model
+    ],
+)
+def test_a_log_that_grows_from_run_to_run_is_told(counts: dict[str, list[int]], text: str | None) -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
+    own = [{name: [replace(run, metrics=(1.0,) * n)] for name, n in each.items()} for each in by_round(counts)]
+    told = evidence.growing_warnings([Round(slices=slices) for slices in own])
+    assert [each.observation.endswith(text or "") for each in told] == [True] * bool(text)
+
+
+def by_round(counts: dict[str, list[int]]) -> list[dict[str, int]]:
+    """Return the counts of each round by setting."""
+    return [dict(zip(counts, each, strict=True)) for each in zip(*counts.values(), strict=True)]
+
+
 def assert_unseen(default: Setting, ratios: list[tuple[Setting, float]], word: str, text: str | None) -> None:
     """Check what is told of a study with these ratios to the default, whose command has a word with braces."""
 

@@ -349,6 +349,7 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
         condition_warnings(comparison.conditions),
         evidence.round_warnings(rounds),
         evidence.number_warnings(rounds, objective, {each.setting.batch_size for each in test.contenders}),
+        evidence.growing_warnings(rounds),
         evidence.unseen_warnings(others, 1, objective, has_batches=has_batches) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(rounds, B)), objective, comparison.limits),
     )

@@ -57,6 +57,7 @@ class Code(StrEnum):
     WHOSE_KNOBS = "whose knobs"
     PER_STEP = "per step"
     COUNTS = "several numbers"
+    GROWING = "more each run"
     FAR_APART = "far apart"
     TWO_FIGURES = "two figures"
     OTHER_WORDS = "other words"
@@ -113,6 +114,7 @@ ADVICE = {
     Code.WHOSE_KNOBS: "if the command runs another interpreter, name it by --python",
     Code.PER_STEP: "larger batches then look slower than they are: let the command print items per second",
     Code.COUNTS: "if they are of single threads or processes, let the command print their sum",
+    Code.GROWING: "let each run write a file of its own: most of these numbers are of other runs",
     Code.FAR_APART: "see whether the command prints another unit under some settings, or whether the pattern matches "
     "other figures, too",
     Code.TWO_FIGURES: "let the pattern match one of them, e.g. with the words before its number",

@@ -407,6 +407,7 @@ def _warnings(
             warnings,
             evidence.round_warnings(rounds, decided=held.stored.ended == "decided"),
             evidence.number_warnings(rounds, stored.objective, {trial.setting.batch_size for trial in trials}),
+            evidence.growing_warnings(rounds),
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )

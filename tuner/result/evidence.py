@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ _GIB = 1024**3
 _ALPHA = 0.05
 _FAR = 100  # times: threads make no such difference
 _FAR_IN_FINALS = 30  # of the best settings and what others recommend
+_GROWING = 3  # runs of each setting, one after another
 _COUNTED = 200  # numbers of a run: of more some are left out
 _REFUSED = (Status.FAILED, Status.CRASHED, Status.INVALID)  # by the model or the command, and not by memory or time
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
@@ -219,6 +221,20 @@ def number_warnings(
     warnings = _unlike((_slices_of(rounds, name) for name in names), _FAR_IN_FINALS)
     warnings += [code.seen(text) for code, text in texts.items()]
     return warnings + run_warnings(each for r in rounds for slices in r.slices.values() for each in slices)
+
+
+def growing_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
+    """Return a warning where each run of a command prints more numbers than the one before, as of a log that grows."""
+    names = {name for round_ in rounds for name in round_.slices}
+    counts = [
+        [(len(each.metrics) + each.n_left_out) / each.n_steps for each in _slices_of(rounds, name)] for name in names
+    ]
+    grow = [len(own) >= _GROWING and all(a < b for a, b in itertools.pairwise(own)) for own in counts]
+    if not grow or not all(grow):
+        return []
+    first, last = min(map(min, counts)), max(map(max, counts))
+    text = f"each run prints more numbers than the one before ({first:g} to {last:g}), as if it added to a file"
+    return [Code.GROWING.seen(text)]
 
 
 def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[MeasurementWarning]:
