@@ -663,7 +663,11 @@ def test_a_gain_of_the_batch_size_shows_no_variables(settings: dict[tuple[int, i
     ("word", "others", "text"),
     [
         ("{intra_op}", [{"intra_op": 4}], None),  # it arrives
-        ("{intra_op}", [{"intra_op": 4}, {"intra_op": 4, "inter_op": 3}], "no setting changed its number"),
+        (
+            "{intra_op}",
+            [{"intra_op": 4}, {"intra_op": 4, "inter_op": 3}],
+            "no setting changed its number at equal words of the command",
+        ),
         ("{intra_op}", [{"inter_op": 4}], "3 and 6 threads gave the same number"),
         ("bench", [{"intra_op": 4}], "no setting changed its number"),
         ("bench", [{"cpus": "0"}], None),  # which no variable carries

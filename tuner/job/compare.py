@@ -338,9 +338,9 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
     a, b = comparison.a.setting, comparison.b.setting
-    has_batches = a.batch_size != b.batch_size
     by_variables = a.taking(comparison.variables, b)
     is_apart = by_variables != b  # in what arrives by words, which shows no variables
+    at = evidence.common_text(a, [b.taking(comparison.variables, a)])
     is_unseen = by_variables != a and (verdict.code not in DIFFERENCES or (is_apart and not acts))
     is_paired = {A, B} <= {*names} and len(y) > 1 and not is_apart
     others = [(1, estimate(y[:, names.index(B)] - y[:, names.index(A)]))] if is_paired else []
@@ -350,7 +350,7 @@ def describe(comparison: Comparison, *, acts: bool = False) -> ComparisonResult:
         evidence.round_warnings(rounds),
         evidence.number_warnings(rounds, objective, {each.setting.batch_size for each in test.contenders}),
         evidence.growing_warnings(rounds),
-        evidence.unseen_warnings(others, 1, objective, has_batches=has_batches) if is_unseen else [],
+        evidence.unseen_warnings(others, 1, objective, at=at) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(rounds, B)), objective, comparison.limits),
     )
     return ComparisonResult(

@@ -427,7 +427,7 @@ def unseen_variables(
         list(_compared(stored, trials, verdicts, variables)),
         stored.subject.catalogue.n_threads(default),
         stored.objective,
-        has_batches=any(trial.setting.batch_size != default.batch_size for trial in trials),
+        at=evidence.common_text(default, (trial.setting.taking(variables, default) for trial in trials)),
     )
 
 

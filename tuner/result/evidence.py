@@ -29,6 +29,7 @@ from tuner.measure.warning import (
 )
 from tuner.quantity import plural
 from tuner.result.study import NoiseResult, ShrinkageResult, TailResult
+from tuner.space.setting import Setting
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.estimate import Estimate
@@ -264,20 +265,27 @@ def _unlike(settings: Iterable[Sequence[Slice]], far: float) -> list[Measurement
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 
+def common_text(default: Setting, rests: Iterable[Setting]) -> str:
+    """Return at what settings are compared, from what they are without their variables; "" if that is the default."""
+    others = {each for each in rests if each != default}
+    is_batch = all(each.with_values(batch_size=default.batch_size) == default for each in others)
+    return "" if not others else " at an equal batch size" if is_batch else " at equal words of the command"
+
+
 def unseen_warnings(
-    others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective, *, has_batches: bool = False
+    others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective, *, at: str = ""
 ) -> list[MeasurementWarning]:
     """Return a warning where nothing shows that the variables of a setting reach the program of a command.
 
-    `others` are the threads of each setting beside the default, and its log-ratio to that, at one batch size if the
-    study `has_batches`. A framework's own processes show their threads.
+    `others` are the threads of each setting beside the default, and its log-ratio to that; `at` is what they have in
+    common, in words. A framework's own processes show their threads.
     """
     if not objective.is_of_command or any(_is_different(ratio, _ALPHA / len(others)) for _, ratio in others):
         return []
     is_changed = any(abs(ratio.mean) > math.log1p(MARGIN) for _, ratio in others)
     changed = "its number is not certain to differ under any setting" if is_changed else "no setting changed its number"
     changed = changed if others else "no other setting was compared with the default"
-    changed += " at an equal batch size" if has_batches else ""
+    changed += at
     text = f"nothing shows that variables reach the program: {changed}"
     threads = [default_threads, *(n_threads for n_threads, _ in others)]
     ends = [end for _, ratio in others for end in ratio.interval()]
