@@ -392,8 +392,10 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
         sessions = sessions_words(advice.gain)
         quantity = wording(study.objective).quantity
         gained = f"{speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
-        doubts = (Code.WRONG_WAY, Code.UNSEEN) if advice.deployment.env else (Code.WRONG_WAY,)
-        gained = "; ".join(filter(None, [gained, *(observation(study, code) for code in doubts)]))
+        unseen = observation(study, Code.UNSEEN) if advice.deployment.env else ""
+        gained += f"; {unseen}" if unseen else ""
+    wrong_way = observation(study, Code.WRONG_WAY)
+    gained += f"; {wrong_way}" if wrong_way else ""
     against = (study.verdicts or {}).get(study.default)
     is_open = against is not None and against.code is VerdictCode.UNDECIDED
     if advice is study.recommended and advice.gain is None and is_open:
