@@ -136,6 +136,9 @@ def test_an_image_is_given_the_usual_sizes() -> None:
     with pytest.raises(WorkloadError, match="has the shape") as caught:
         described(model_input("pixel_values", shape=["batch_size", "num_channels", "height", "width"]))
     assert "e.g. --input-shape pixel_values=3,224,224" in caught.value.advice
+    with pytest.raises(WorkloadError, match="has the shape") as caught:
+        described(model_input("audio", shape=["batch_size", "channels", "samples"]))
+    assert "e.g. --input-shape audio=128,128" in caught.value.advice
 
 
 def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
@@ -1005,6 +1008,7 @@ def test_a_size_that_may_be_the_batch_or_the_items_has_both_readings(
         ({"x": [8, 3]}, [[8, 5]], []),
         ({"x": [8, 50, 3]}, [[40, 8, 5]], []),
         ({"x": [8, 3]}, [[64, 5]], []),
+        ({"x": [8, 3, 16, 16]}, [[1, 1, 1600, 7]], []),  # boxes of all images, behind each other
         ({"x": [8, 3]}, [[5], [8]], []),
         ({"x": [8, 3]}, [[]], []),
         ({"x": [8, 3]}, [], []),

@@ -535,6 +535,11 @@ def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
         ("Inference time: #", True, ""),
         ("Throughput: #", False, ""),
         ("score: #", False, ""),
+        ("Real-time streams: #", False, ""),
+        ("Time steps done: #", False, ""),
+        ("real images: #", False, ""),
+        ("error rate: #", True, ""),
+        ("real #", False, "stand behind 'real', of which less"),
         ("score: #", True, ""),
         ("time and rate: #", False, ""),
         ("score: # (Model Time Score)", False, ""),
@@ -685,6 +690,7 @@ def test_what_arrives_among_the_words_shows_no_variables(
     [
         ({"a": [2, 8, 10], "b": [4, 6, 12]}, "(2 to 12), as if it added to a file"),
         ({"a": [2, 2, 2], "b": [4, 6, 12]}, None),
+        ({"a": [100, 101, 102]}, None),  # in a time that is fixed, on a machine that gets quieter
         ({"a": [2, 8, 6], "b": [4, 6, 12]}, None),
         ({"a": [2, 8], "b": [4, 6]}, None),
         ({"a": [0, 0, 0]}, None),  # of a model

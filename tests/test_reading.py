@@ -277,6 +277,9 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
         (r"max ([\d.]+)", "img/s: avg 812.3 min 790.1 max 830.2", "img/s"),
         (r"min: ([\d.]+)", "throughput (img/s): mean: 812.3, min: 790.1", "img/s"),
         (r"p50 ([\d.]+)", "throughput (req/s): p50 833, p99 790", "req/s"),
+        (r"p99 ([\d.]+)", "throughput (req/s): p50 833, p99 790", "req/s"),
+        (r"p50 ([\d.]+)", "Throughput (images/s): avg 99.9, p50 100.1", "images/s"),
+        (r"lat ([\d.]+)", "Throughput (images/s): avg 99.9, lat 1.2", ""),
         (r"lat ([\d.]+)", "ms/step: mean lat 1.2", "ms/step"),
         (r"avg ([\d.]+)", "avg 1.2 / min 0.9 / max 1.5", ""),
         (r"avg: ([\d.]+)", "FPS avg: 102.3 Min: 71.2 Max: 120.1", ""),
@@ -325,6 +328,10 @@ def test_a_unit_belongs_to_its_number(pattern: str, output: str, unit: str) -> N
         (r"([\d.]+)$", "Time (mean ± σ): 12.3", (12.3,)),
         (r": ([\d.]+)", "resnet50 std: 12.3\nfp16, std: 12.4", (12.3, 12.4)),
         (r"([\d.]+) ms", "4 +--+ 12 ms", (12.0,)),
+        # A word, not what numbers scatter by.
+        (r"([\d.]+) items/s", "1000 std 33.5 items/s\n1000 boost 40.5 items/s", (33.5, 40.5)),
+        (r"([\d.]+) fps", "2026-01-01 std: 33.5 fps", (33.5,)),
+        (r"([\d.]+)", "12.3 ms, std 450 µs", (12.3,)),
     ],
 )
 def test_the_spread_of_a_number_is_not_measured(pattern: str, output: str, values: tuple[float, ...]) -> None:

@@ -81,14 +81,15 @@ def test_knobs_may_be_words_of_the_program(finished: Finished, space: Space, tmp
     storage = ("--storage", str(tmp_path / "t.db"))
     values = document.describe_study(record).recommended.setting
     words = (sys.executable, "-c", TELL, "{intra_op}", "--t={inter_op}", "{unknown}")
-    ended = run(*storage, "--", *words)
-    assert json.loads(ended.stdout)["words"] == [str(values["intra_op"]), f"--t={values['inter_op']}", "{unknown}"]
+    ended = run(*storage, "--", *words, "${intra_op}")
+    as_given = ["{unknown}", "${intra_op}"]  # the last is a shell's own
+    assert json.loads(ended.stdout)["words"] == [str(values["intra_op"]), f"--t={values['inter_op']}", *as_given]
     assert "stays as it is" not in ended.stderr
     file = setting(tmp_path, arguments={"intra_op": 3}, framework="tensorflow")
     ended = run(file, "--", *words)
     assert json.loads(ended.stdout)["words"] == ["3", "--t={inter_op}", "{unknown}"]
     assert ended.stderr == (
-        "tftune: {inter_op} stays as it is: inter_op is a knob, and the answer has no value of it; write the value "
+        f"tftune: {{inter_op}} stays as it is: inter_op is a knob, and {file} holds no value of it; write the value "
         "instead\n"
     )
 

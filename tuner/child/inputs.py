@@ -105,10 +105,10 @@ def arguments_of(
     """
     if spec["kind"] != "python":
         return tuple(fed(spec, each, batch_size, dtype_of) for each in described)
-    batch = batch_of(load_module(spec["workload"]), spec, batch_size)
+    inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
     if spec["execution"] != "eager":
-        check_shapes(batch.inputs + batch.targets, described)
-    return batch.inputs + batch.targets
+        check_shapes(inputs + targets, described)
+    return inputs + targets
 
 
 def check_shapes(arrays: tuple[Any, ...], described: list[Report]) -> None:
@@ -131,11 +131,16 @@ class Batch(NamedTuple):
     keys: "tuple[str, ...] | None"
 
 
-def batch_of(module: Any, spec: Report, batch_size: int) -> Batch:
+def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return (inputs, targets) that a file makes, each a tuple of arrays of that batch; no targets but for training."""
+    return keyed_batch_of(module, spec, batch_size)[:2]
+
+
+def keyed_batch_of(module: Any, spec: Report, batch_size: int) -> Batch:
     """Return the batch that a file makes, dictionaries in the order of their keys; no targets but for training."""
     names = ("inputs", "targets") if spec["mode"] == TRAINING else ("inputs",)
     returned = [called(getattr(module, name), batch_size, params=spec["params"]) for name in names]
-    arrays = [arrays_of(each, name, batch_size) for each, name in zip(returned, names)]
+    arrays = [arrays_of(each, name, batch_size) for each, name in zip(returned, names)]  # raises for other keys
     keys = tuple(sorted(returned[0])) if isinstance(returned[0], Mapping) else None
     return Batch(arrays[0], arrays[1] if len(arrays) > 1 else (), keys)
 
@@ -153,6 +158,8 @@ def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
     """Return what a file's function gave for a batch as a tuple; a single array may come without one."""
     arrays = (returned,) if hasattr(returned, "dtype") else returned
     if isinstance(returned, Mapping):
+        if not all(isinstance(key, str) for key in returned):
+            raise TypeError("%s() returned a dictionary, expected names as its keys" % name)
         arrays = tuple(returned[key] for key in sorted(returned))
     if not isinstance(arrays, (tuple, list)):
         raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(returned).__name__))

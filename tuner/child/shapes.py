@@ -337,10 +337,12 @@ def example(placed_input: Report) -> str:
         size = SAMPLING_RATE if name.endswith("input_values") or any(_has_word(n, SOUND) for n in names) else EXAMPLE
     dimensions = placed_input.get("model_shape") or [None] * len(shape)
     of_item = [each for place, each in enumerate(dimensions) if place != axis]
-    return ",".join(str(_usual(each, size) if n in (OPEN, None) else n) for n, each in zip(item, of_item))
+    if not any(_has_word(each, {"height", "width"}) for each in of_item):
+        return ",".join(str(size if n in (OPEN, None) else n) for n in item)
+    return ",".join(str(_of_image(each, size) if n in (OPEN, None) else n) for n, each in zip(item, of_item))
 
 
-def _usual(dimension: Dimension, size: int) -> int:
+def _of_image(dimension: Dimension, size: int) -> int:
     """Return the usual size of a dimension of images by its name, and `size` of any other."""
     if _has_word(dimension, {"channel", "channels"}):
         return 3

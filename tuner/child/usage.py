@@ -269,7 +269,10 @@ def of_one_item(inputs: Mapping[str, Optional[Sequence[Any]]], outputs: Iterable
     shown = [[0] if shape is None else shape for shape in outputs if shape != []]
     if not isinstance(size, int) or size < 2 or not all(isinstance(n, int) for shape in shown for n in shape):
         return []
-    is_one = shown and all(shape[0] == 1 or all(n % size for n in shape) for shape in shown)
+    # A batch may be of boxes that lie behind each other: 8 images give (1, 1, 1600, 7).
+    is_one = shown and all(
+        all(n % size for n in shape) or (shape[0] == 1 and all(n == size or n % size for n in shape)) for shape in shown
+    )
     return [name for name, shape in inputs.items() if shape] if is_one else []
 
 

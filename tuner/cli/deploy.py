@@ -129,7 +129,7 @@ def run(
     """
     from tuner.deploy import program
     from tuner.report.emit import code_notes
-    from tuner.workload.command import check_program
+    from tuner.workload.command import check_program, placeholders
 
     better: str | None = None
     if study.endswith(".json"):
@@ -142,7 +142,7 @@ def run(
         deployment = _read(Path(study))
     else:
         deployment, better = _of_study(study, storage, groups=instances, same_latency=same_latency)
-        if any(program.BATCH in word for word in command):
+        if "batch_size" in placeholders(command):
             deployment = _with_batch(deployment, study, storage)
         if names := program.unfilled(deployment, command):
             deployment = _with_knobs(deployment, names, study, storage, groups=instances, same_latency=same_latency)
@@ -151,10 +151,10 @@ def run(
     if re.match(r"\w+=", command[0]):
         check_program(command)
     _point(better)
-    in_words = {name for name in own.arguments if any(program.place(name) in word for word in command)}
-    own = replace(own, arguments={name: value for name, value in own.arguments.items() if name not in in_words})
+    own = program.without(own, placeholders(command))
+    whose = f"{study} holds no value of it" if study.endswith(".json") else "the answer has no value of it"
     left = [
-        f"{{{name}}} stays as it is: {name} is a knob, and the answer has no value of it; write the value instead"
+        f"{{{name}}} stays as it is: {name} is a knob, and {whose}; write the value instead"
         for name in sorted(program.unfilled(deployment, command))
     ]
     for note in [*left, *code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:

@@ -7,6 +7,7 @@ session of its own, so that nothing of it outlives this process, however that en
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -31,7 +32,8 @@ from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.exits import ended_text
 from tuner.machine.host import detect
 from tuner.paths import CHILD, boot_arguments
-from tuner.report.emit import own_variables
+from tuner.report.emit import BATCH_SIZE, own_variables
+from tuner.space.carrier import Option
 from tuner.space.deployment import Deployment
 from tuner.workload.command import placeholders
 
@@ -88,8 +90,8 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         cpus = None if text is None else parse_list(text)
         part = deployment.of(number)
         own = {_NUMBER: str(number)} | ({_NAME: part.name} if part.name else {})
-        own |= {place(name): str(value) for name, value in {**part.options, **part.arguments}.items()}
-        if BATCH not in own and any(BATCH in word for word in words):
+        own |= {place(name): str(value) for name, value in part.arguments.items()}
+        if BATCH not in own and BATCH_SIZE in placeholders(words):
             raise BadInputError(
                 f"{BATCH} has no value, as the answer changes no batch size", "write the number instead"
             )
@@ -121,8 +123,21 @@ def unfilled(deployment: Deployment, words: Sequence[str]) -> set[str]:
     """
     if deployment.framework not in registry.names() or deployment.members:
         return set()
-    known = {"batch_size", *deployment.arguments, *deployment.options}
-    return (placeholders(words) & registry.find(deployment.framework).catalogue.knobs.keys()) - known
+    knobs = registry.find(deployment.framework).catalogue.knobs
+    return (placeholders(words) & knobs.keys()) - {BATCH_SIZE, *deployment.arguments}
+
+
+def without(deployment: Deployment, names: set[str]) -> Deployment:
+    """Return a deployment without the arguments and options of knobs that stand among the words of a program."""
+    is_known = deployment.framework in registry.names()
+    knobs = registry.find(deployment.framework).catalogue.knobs if is_known else {}
+    carriers = [knobs[name].carrier for name in names & knobs.keys()]
+    options = {each.name for each in carriers if isinstance(each, Option)}
+    return replace(
+        deployment,
+        arguments={name: value for name, value in deployment.arguments.items() if name not in names},
+        options={name: value for name, value in deployment.options.items() if name not in options},
+    )
 
 
 def placed(deployment: Deployment) -> tuple[Deployment, list[str]]:
@@ -220,8 +235,12 @@ def _gpu_env(deployment: Deployment) -> dict[str, str]:
 def _filled(word: str, values: Mapping[str, str]) -> str:
     """Return a word with values in their places."""
     for name, value in values.items():
-        word = word.replace(name, value)
+        word = re.sub(rf"(?<!\$){re.escape(name)}", functools.partial(_value, value), word)  # ${…} is a shell's own
     return word
+
+
+def _value(value: str, _: re.Match[str]) -> str:
+    return value
 
 
 def become(copy: Copy) -> NoReturn:

@@ -208,7 +208,8 @@ def _assignment(variable: str, script: str) -> re.Pattern[str]:
     """
     own = r"(?!['\"]?\s*(?:[${]|%\()|(?:os\.)?(?:environ|getenv)\b)['\"]?[\w.,=-]"
     taken = re.findall(rf"\b(\w+)=['\"]?[$`][^\n;&|]*?\b{variable}\b(?!=)", script)
-    asks = re.search(rf"-[nvz]\s+['\"]?(?:\$\{{?)?{variable}\b", script)
+    test = rf"(?:\[\[?|\btest|\bcase)\s[^\n;]*\$\{{?{variable}\b|-[nvz]\s+['\"]?(?:\$\{{?)?{variable}\b"
+    asks = re.search(test, script)
     expanded = "(?!)" if asks else rf"['\"]?[$`](?![^\n;&|]*\b(?:{'|'.join([variable, *taken])})\b)"
     shell = rf"(?<![\w$]){variable}=(?!=)(?:{own}|{expanded})"
     python = rf"(?:environ\[\s*['\"]{variable}['\"]\s*\]\s*=(?!=)|putenv\(\s*['\"]{variable}['\"]\s*,)\s*{own}"

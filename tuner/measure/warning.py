@@ -120,7 +120,7 @@ ADVICE = {
     Code.TWO_FIGURES: "let the pattern match one of them, e.g. with the words before its number",
     Code.OTHER_WORDS: "their unit is not known: see that it is the same, or let the command print one, such as ms",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
-    "them, or put its threads among the words of the command",
+    "them, or put the knobs among the words of the command",
     Code.FLAT_OUTPUTS: "agreement of the frameworks shows little: compare them with trained weights",
     Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
     Code.MADE_UP: "the figures are of that work: give what the model gets in production, --input NAME=VALUE or "

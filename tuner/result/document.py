@@ -411,7 +411,10 @@ def _warnings(
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
+        warnings = evidence.settled(warnings, rounds, stored.objective)
     advice = {**stored.subject.device_advice, **stored.subject.framework.advice}
+    if any(f"{{{name}}}" in advice.get("unseen", "") for name in _words_of(stored)):
+        del advice["unseen"]
     return tuple(WarningResult.of(warning, advice) for warning in warnings)
 
 

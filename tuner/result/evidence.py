@@ -44,7 +44,7 @@ _GIB = 1024**3
 _ALPHA = 0.05
 _FAR = 100  # times: threads make no such difference
 _FAR_IN_FINALS = 30  # of the best settings and what others recommend
-_GROWING = 3  # runs of each setting, one after another
+_GROWING, _MUCH_MORE = 3, 1.5  # runs of each setting, one after another; numbers of the last against the first
 _COUNTED = 200  # numbers of a run: of more some are left out
 _REFUSED = (Status.FAILED, Status.CRASHED, Status.INVALID)  # by the model or the command, and not by memory or time
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
@@ -173,6 +173,18 @@ def round_warnings(rounds: Sequence[Round], *, decided: bool = False) -> list[Me
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
+def settled(
+    warnings: Iterable[MeasurementWarning], rounds: Sequence[Round], objective: Objective
+) -> list[MeasurementWarning]:
+    """Return warnings without the doubt about which numbers are better, if the unit of the numbers shows it."""
+    printed = [
+        each for round_ in rounds for name in round_.slices for each in _slices_of([round_], name) if each.metrics
+    ]
+    directions = {is_time(each.unit or each.unit_of_all) for each in printed}
+    is_shown = directions == {objective.smaller_is_better}
+    return [each for each in warnings if not (is_shown and each.code is Code.WRONG_WAY)]
+
+
 def number_warnings(
     rounds: Sequence[Round], objective: Objective, batch_sizes: Collection[int]
 ) -> list[MeasurementWarning]:
@@ -234,6 +246,8 @@ def growing_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     if not grow or not all(grow):
         return []
     first, last = min(map(min, counts)), max(map(max, counts))
+    if last < _MUCH_MORE * first:  # more fits into a time that is fixed if the machine is quieter
+        return []
     text = f"each run prints more numbers than the one before ({first:g} to {last:g}), as if it added to a file"
     return [Code.GROWING.seen(text)]
 

@@ -143,14 +143,16 @@ _STATISTIC = re.compile(
     r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th|latency|lat|time"
 )
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
-_OF_RATE = re.compile(r"avg|average|mean|min|minimum|max|maximum|median")
+_OF_RATE = re.compile(r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th")
 """Those of them that a rate may have: in img/s: 100, latency: 80 the second number is a time."""
+_OF_RATE_ALONE = re.compile(r"avg|average|mean|min|minimum|max|maximum|median")
+"""Those of a rate whose first number has no word: in req/s: 833 p99: 1.2 the second number is a time, too."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _WORD_ALONE = re.compile(r"(?<!\w)[^\W\d_]+(?:_[^\W\d_]+)*(?!\w)")
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")
 _OF_SPREAD = re.compile(  # what the spread stands behind: 12.3 ms ±   12.3 ms (std
     r"(?P<digit>[0-9])[^0-9]*(?P<sign>±|\+/?-)\s*\Z"
-    rf"|(?<![\w.])(?P<number>[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?)(?: ?(?:{_KNOWN}))?[,;]?\s+[(\"']*"
+    rf"|(?<![\w.])(?P<number>[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?)(?: ?(?P<unit>{_KNOWN}))?[,;]?\s+[(\"']*"
     r"(?P<word>(?i:std(?:\.? ?dev\.?)?|stdev|stddev|σ))[\"']?\s*[:=]?\s*\Z"
 )
 _WORD_AND = r"(?:(?:and|und|et|y|e|en) )?"
@@ -493,7 +495,14 @@ def _spread(match: re.Match[str], lines: str, begin: int) -> tuple[str, int] | N
     mark = "sign" if found["sign"] else "word"
     span = (window_begin + found.start(mark), window_begin + found.end(mark))
     end = window_begin + found.end("digit" if found["sign"] else "number")
+    if mark == "word" and bool(found["unit"]) != _has_unit(lines, begin):  # 1000 std 33.5 items/s
+        return None
     return None if _is_named(match, lines, span) else (found[mark], end)
+
+
+def _has_unit(lines: str, begin: int) -> bool:
+    """Return whether a known unit is behind the number that begins there."""
+    return re.compile(rf"[0-9.,]+ ?(?:{_KNOWN})(?!\w)").match(lines, begin) is not None
 
 
 def _duration(match: re.Match[str], first: int, lines: str) -> tuple[int, _Number] | None:
@@ -796,7 +805,9 @@ def _labelled(before: str) -> str:
         if (_UNIT_OF_ANOTHER.search(own) and not is_own) or (label[0] == "(s)" and is_plural(own)):
             continue
         unit = str(label[label.lastgroup or 0])
-        statistic = _OF_RATE if is_time(unit) is False and _FIGURE_ALONE.search(gap) else _STATISTIC
+        statistic = _STATISTIC
+        if is_time(unit) is False and _FIGURE_ALONE.search(gap):
+            statistic = _OF_RATE_ALONE if re.match(r"[^\w]*[0-9]", gap) else _OF_RATE
         if not re.search(r"[0-9]", gap) or all(map(statistic.fullmatch, _WORD.findall(gap.lower()))):
             return unit
     return ""

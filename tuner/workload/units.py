@@ -40,13 +40,15 @@ TIMES |= {  # as Darknet writes them
     f"{part}{gap}seconds": seconds for part, seconds in (("milli", 1e-3), ("micro", 1e-6)) for gap in "- "
 }
 OF_TIMES = re.compile(
-    r"(?i)latenc|elapsed|duration|(?<![a-z])(?:(?:wall|run|step)?_?time(?!step)|real|seconds|[cs]?lat|took|delay|rtt|ttft"
+    r"(?i)latenc|elapsed|duration|(?<![a-z])(?<!real[ _-])(?:(?:wall|run|step)?_?time(?![ _-]?steps?)"
+    r"|real(?![ _-]*[a-z])|seconds|[cs]?lat|took|delay|rtt|ttft"
     r"|tpot|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime"
     r"|(?<![a-z])(?:finished|completed|done|ended|executed|ran) in(?![a-z])"
 )
 """What names a time in a label or a pattern."""
 OF_RATES = re.compile(
-    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:rate|speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
+    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
+    r"|(?<![a-z])(?<!error[ _-])(?<!miss[ _-])(?<!fail[ _-])(?<!failure[ _-])(?<!drop[ _-])(?<!loss[ _-])rate(?![a-z])"
 )
 # Of durations in parts, in the languages that programs print most.
 _ORE = "or[ea](?=,? (?:e )?[0-9]+ (?:minut|second)[io])"  # 4 ore 5 minuti, but no 4 ore of English

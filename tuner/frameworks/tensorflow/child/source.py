@@ -8,7 +8,17 @@ import json
 import os
 from typing import Any, Callable, Iterator
 
-from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
+from ....child.inputs import (
+    INPUTS,
+    TRAINING,
+    Report,
+    WorkloadError,
+    batch_of,
+    called,
+    described_inputs,
+    keyed_batch_of,
+    load_module,
+)
 from . import facts, importing, kerasfile, libraries, savedmodel
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
@@ -55,7 +65,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     owner = getattr(model, "__self__", None)
     if spec["execution"] != "eager" and is_keras(owner) and model.__name__.startswith("predict"):
         raise WorkloadError("build() returned the method %s of a Keras model" % model.__name__, "return the model")
-    inputs, targets, keys = batch_of(module, spec, 2)
+    inputs, targets, keys = keyed_batch_of(module, spec, 2)
     described = described_arrays(inputs + targets)
     for each, axes in zip(described, open_axes(module, spec, inputs + targets)):
         each["open"] = axes
@@ -138,8 +148,8 @@ def open_axes(module: Any, spec: Report, arrays: tuple[Any, ...]) -> list[list[i
     """
     own, others = getattr(module, "BATCH_SIZE", 0), arrays
     with contextlib.suppress(Exception):  # trials may have other batch sizes, and report errors
-        other = batch_of(module, spec, own if isinstance(own, int) and own not in (0, 2) else 4)
-        others = other.inputs + other.targets
+        inputs, targets = batch_of(module, spec, own if isinstance(own, int) and own not in (0, 2) else 4)
+        others = inputs + targets
     sizes = [list(zip(array.shape, other.shape)) for array, other in zip(arrays, others)]
     return [[axis for axis, (n, m) in enumerate(each) if axis and n != m] for each in sizes]
 
@@ -265,16 +275,24 @@ def arrangement(model: Any, keys: Any = None) -> Callable[[Any], tuple[tuple[Any
 
 def keyed(model: Any, keys: Any, names: list[str]) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
     """Return what makes tensors of these names the arguments of a model: by name, or as one dictionary."""
+    function = model.call if is_keras(model) else model
+    positional = (getattr(model, "structured_input_signature", None) or ((), {}))[0]
     own = names or [each.name.partition(":")[0] for each in getattr(model, "inputs", None) or () if is_keras(model)]
+    own = own or [str(getattr(each, "name", place)) for place, each in enumerate(positional)]
     if own and set(own) != set(keys):
         raise WorkloadError(
             "inputs() returned %s, and the model takes %s" % (", ".join(keys), ", ".join(own)),
             "name each array as the model does, or return a tuple",
         )
+    if own and positional:
+        return lambda tensors: (tuple(dict(zip(keys, tensors))[name] for name in own), {})
     if own and is_keras(model):
         return lambda tensors: ((dict(zip(keys, tensors)),), {})
-    are_parameters = set(keys) <= set(own or places(model.call if is_keras(model) else model))
-    return lambda tensors: ((), dict(zip(keys, tensors))) if are_parameters else ((dict(zip(keys, tensors)),), {})
+    parameters = inspect.signature(function).parameters.values()
+    by_name = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    if own or set(keys) <= by_name or any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return lambda tensors: ((), dict(zip(keys, tensors)))
+    return lambda tensors: ((tensors[0] if len(keys) == 1 else dict(zip(keys, tensors)),), {})
 
 
 def places(function: Any) -> list[str]:
