@@ -238,7 +238,7 @@ def test_what_is_predicted_stands_where_nothing_was_measured(with_processes: Rul
     small = structs.replace(made[0], gain=Ratio(ratio=1.03, low=0.7, high=1.5, n_workloads=5))
     doubtful = structs.replace(with_processes, groups={}, predicted={PROCESSES: (small,)})
     (cell,) = next(cells[PROCESSES] for cores, cells in by_cores(doubtful) if cores == "16")
-    kept = "keep the default: 1.03× [0.70, 1.50] with one per 2 cores"
+    kept = "keep the default: one per 2 cores gives 1.03× [0.70, 1.50]"
     assert str(cell) == f"{kept} (16 cores: predicted)"
     without = {name: group for name, group in predicted.groups.items() if name != PROCESSES}
     unseen = structs.replace(predicted, groups=without)  # no study tells of processes

@@ -61,7 +61,7 @@ class Cell:
             return f"{self.known}{f' ({self.cores}: {self.basis})' if self.basis else ''}"
         figure = "" if self.gain is None else ratio_text(self.gain.ratio, self.gain.low, self.gain.high, "×")
         price = "" if self.call is None else f", a call takes {ratio_text(self.call.ratio, None, None, '×')}"
-        why = f"{figure} with {self.tried}" if self.tried else "nothing else is clearly better for all models"
+        why = f"{self.tried} gives {figure}" if self.tried else "nothing else is clearly better for all models"
         what = f"{self.advised}: {figure}{price}" if self.advised else f"keep the default: {why}"
         basis = f", {self.basis}" if self.known is Known.MEASURED else ""  # all that is predicted has one
         return f"{self.models}{what} ({self.cores}: {self.known}{basis})"
