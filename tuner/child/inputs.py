@@ -124,7 +124,7 @@ def check_shapes(arrays: tuple[Any, ...], described: list[Report]) -> None:
 
 
 class Batch(NamedTuple):
-    """The arrays that a file makes for a batch; `keys` are those of the inputs if inputs() returns a dictionary."""
+    """The arrays that a file makes for a batch, and the `keys` of the inputs if inputs() returns a dictionary."""
 
     inputs: tuple[Any, ...]
     targets: tuple[Any, ...]
@@ -257,9 +257,9 @@ def described_inputs(
 
 
 def note_pairs(described: list[Report], n_items: dict[str, int]) -> None:
-    """Note which inputs have fewer items in their files than others: these are repeated next to the rest of the others.
+    """Note which inputs have fewer items in their files than others: these items are repeated next to the others.
 
-    `n_items` are those of each file that has several.
+    `n_items` has the number of items of each file that has several, by input.
     """
     longest = max(n_items, key=lambda name: n_items[name], default="")
     for each in described:

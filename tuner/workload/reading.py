@@ -144,9 +144,9 @@ _STATISTIC = re.compile(
 )
 """Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
 _OF_RATE = re.compile(r"p|avg|average|mean|min|minimum|max|maximum|median|std|stdev|percentile|st|nd|rd|th")
-"""Those of them that a rate may have: in img/s: 100, latency: 80 the second number is a time."""
+"""The statistics that a rate may have: in img/s: 100, latency: 80 the second number is a time."""
 _OF_RATE_ALONE = re.compile(r"avg|average|mean|min|minimum|max|maximum|median")
-"""Those of a rate whose first number has no word: in req/s: 833 p99: 1.2 the second number is a time, too."""
+"""The statistics of a rate whose first number has no word: in req/s: 833 p99: 1.2 the second is a time, too."""
 _WORD = re.compile(r"(?<![0-9.])[a-z]+")  # not the k of 20k
 _WORD_ALONE = re.compile(r"(?<!\w)[^\W\d_]+(?:_[^\W\d_]+)*(?!\w)")
 _SPREAD = re.compile(r"(?: ?(?:/|\(?(?:±|\+/?-|[-–](?! ))) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?(?: ?%)?\)?)+")

@@ -238,9 +238,11 @@ def is_of_keras(code: Any) -> bool:
 
 def names_of(model: Any) -> list[str]:
     """Return the names by which a signature, or a Keras model of a dictionary, takes its inputs; none of any other."""
-    positional, by_name = getattr(model, "structured_input_signature", None) or ((), {})
-    structure = getattr(model, "input", None) if is_keras(model) else {} if positional else by_name
-    return list(structure) if isinstance(structure, dict) else []
+    positional, structure = getattr(model, "structured_input_signature", None) or ((), {})
+    if is_keras(model):
+        with contextlib.suppress(AttributeError, ValueError):  # a model of its own class does not say what it takes
+            structure = model.input
+    return list(structure) if isinstance(structure, dict) and not positional else []
 
 
 def can_be_mixed_up(model: Any, arrays: tuple[Any, ...]) -> bool:
@@ -253,8 +255,9 @@ def can_be_mixed_up(model: Any, arrays: tuple[Any, ...]) -> bool:
 def arrangement(model: Any, keys: Any = None) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
     """Return what makes tensors the arguments of a model, by place and by name.
 
-    Without `keys`, the names of the tensors, those of a signature are in the order of its names, and those of a Keras
-    model as its inputs are structured, or as its call takes them. Raises WorkloadError for other names than it has.
+    `keys` are the names of the tensors. Without them the tensors of a signature are in the order of its names, and the
+    tensors of a Keras model as its inputs are structured, or as its call takes them. Raises WorkloadError for other
+    names than the model has.
     """
     import tensorflow as tf
 
