@@ -287,6 +287,18 @@ def test_what_is_far_ahead_is_proven_before_the_search_is_over(several: Space) -
 
 
 @pytest.mark.slow
+def test_guides_that_no_time_is_left_for_after_an_early_proof_are_undecided(several: Space) -> None:
+    record, log = run(several, noisy(rate=side_by_side(0.9), start_s=2.0), plan=PLAN, budget=Budget(time_s=50))
+    assert not any(stage.startswith("finals: ") for stage in log.stages)
+    study = describe_study(record)
+    assert study.verdicts is not None
+    assert set(study.verdicts) == set(several.baselines)
+    assert study.verdicts["tf-default"].code == "better"
+    assert study.verdicts["intel"].code == "undecided"
+    assert study.verdicts["intel"].speedup is None
+
+
+@pytest.mark.slow
 def test_whoever_stops_after_an_early_proof_has_it(tmp_path: Path, several: Space) -> None:
     class Stops(Log):
         def stage(self, text: str) -> None:

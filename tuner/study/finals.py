@@ -219,11 +219,12 @@ class Finals:
         if len(own) > 1:
             contenders[_ONE] = own
         tests = {key: self._test(key, of_test) for key, of_test in contenders.items()}
-        for test in tests.values():
+        for key, test in tests.items():
             # Without a time budget nobody knows how much more a narrower interval is worth.
             test.half_width = None if self.time.total_s is None else _HALF_WIDTH
             test.min_steps = self._min_steps
             test.begin()
+            self._keepers[key].keep(test)  # with rivals that no early round had, even if there are no more rounds
         going_on = {key: test for key, test in tests.items() if not test.end_reason}
         if going_on:
             names = [self._name(key, test.contenders[0]) for key, test in going_on.items()]
