@@ -237,7 +237,7 @@ def size_page(result: SizeResult) -> list[RenderableType]:
     if any(row.is_extrapolated for row in result.rows):
         notes_.append("*: extrapolated, higher than any rate that was measured")
     if best.copies and best.copies > 1:
-        notes_.append("extrapolated: several copies are taken not to slow each other down, each on CPUs of its own")
+        notes_.append("assumed: several copies, each on CPUs of its own, do not slow each other down")
     return [
         Text.assemble(f"{result.workload}: ", (answer, "bold green"), f", for {load}"),
         Text(),

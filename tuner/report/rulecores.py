@@ -15,16 +15,14 @@ from tuner.quantity import plural, ratio_text
 from tuner.rules.learn import LearnPlan
 from tuner.rules.recipe import ONEDNN, Recipe
 from tuner.rules.rule import KEEP, PredictedGain, Rule, RuleList, RuleSet
-from tuner.rules.strata import Ratio, Stratum, StratumEvidence, is_gain
+from tuner.rules.strata import Ratio, Stratum, StratumEvidence
 from tuner.space.groups import INSTANCES
 from tuner.space.term import EIGEN, OPENMP
-from tuner.stats import Z95
 
 BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
 CLASSES = {"1–2": 2, "4–8": 8, "16": 31, "32+": math.inf}
 """Machines by their usable cores: what a class is called, and the most that it has."""
 _FEW = LearnPlan().min_workloads
-_Z90 = 1.28  # standard deviations: nine tenths of the normal distribution lie above −1.28
 _USUAL = Stratum(shape=None, pool=EIGEN, onednn=True, quota=False)
 IN_COLUMNS = frozenset({OPENMP, ONEDNN, "cores"})
 """Features that the columns of tables show already."""
@@ -42,9 +40,9 @@ class Known(StrEnum):
 class Cell:
     """What to set on machines of so many `cores`, what it gains there, and what a call costs.
 
-    `models` names the models that it is for, empty for all. `advised` is empty if the defaults are kept. Then `tried`
-    is what a rule would set, empty if there is no rule. `basis` are the models behind a measured figure. Of a
-    predicted one it is what was profiled, and of nothing it is why.
+    `models` names the models that it is for, empty for all. `advised` is empty if the defaults are kept, as they are by
+    a predicted figure. `tried` is what a rule would set, empty if there is no rule. `basis` are the models behind a
+    measured figure. Of a predicted one it is what was profiled, and of nothing it is why.
     """
 
     known: Known
@@ -61,10 +59,11 @@ class Cell:
             return f"{self.known}{f' ({self.cores}: {self.basis})' if self.basis else ''}"
         figure = "" if self.gain is None else ratio_text(self.gain.ratio, self.gain.low, self.gain.high, "×")
         price = "" if self.call is None else f", a call takes {ratio_text(self.call.ratio, None, None, '×')}"
+        if self.known is Known.PREDICTED:
+            return f"{self.known}, no advice: {self.tried or 'the default'}: {figure}{price} ({self.cores})"
         why = f"{self.tried} gives {figure}" if self.tried else "nothing else is clearly better for all models"
         what = f"{self.advised}: {figure}{price}" if self.advised else f"keep the default: {why}"
-        basis = f", {self.basis}" if self.known is Known.MEASURED else ""  # all that is predicted has one
-        return f"{self.models}{what} ({self.cores}: {self.known}{basis})"
+        return f"{self.models}{what} ({self.cores}: {self.known}, {self.basis})"
 
 
 def title_by_cores(rules: RuleSet) -> str:
@@ -161,15 +160,13 @@ def _predicted(predicted: Sequence[PredictedGain], kind: Stratum) -> Iterator[Ce
     """Yield what a model of the machine expects on machines and builds of a kind."""
     for each in predicted:
         if _same(each.kind, kind):
-            is_advised = each.recipe != Recipe() and _is_likely(each.gain)
             words = _words(each.recipe, kind.pool) if each.recipe != Recipe() else ""
             yield Cell(
                 known=Known.PREDICTED,
                 cores=_cores(kind),
-                advised=words if is_advised else "",
                 tried=words,
                 gain=each.gain,
-                call=each.call if is_advised else None,
+                call=each.call,
                 basis=each.basis,
             )
 
@@ -182,17 +179,6 @@ def _words(recipe: Recipe, pool: str) -> str:
         .replace(" times the workload's own", "×")
         .replace(" of the workload's own", "")
     )
-
-
-def _is_likely(gain: Ratio) -> bool:
-    """Return whether a predicted gain is more than the margin, and a gain at all with a probability of nine tenths.
-
-    That is less than what measured rules have to show, as nothing is followed because of it.
-    """
-    if gain.low is None or gain.high is None:
-        return False
-    sd = math.log(gain.high / gain.low) / (2 * Z95)
-    return is_gain(gain.ratio) and math.log(gain.ratio) > _Z90 * sd
 
 
 def _same(a: Stratum, b: Stratum) -> bool:
