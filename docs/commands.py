@@ -48,7 +48,7 @@ TAIL = """## For all commands
 | 130 | Interrupted with Ctrl-C or SIGTERM. |
 
 **Time.** By default a search takes 5 minutes, a comparison or a check 2, `load` 4, `overhead` 10, `frameworks` 30, and `noise` 90 seconds.
-Searches, comparisons and checks end earlier if everything is decided. Baselines and two rounds of finals may overrun the budget by a quarter or 45 s, whichever is longer.
+Searches, comparisons and checks end earlier if everything is decided to ±3 %. Baselines and two rounds of finals may overrun the budget by a quarter or 45 s, whichever is longer.
 If that is not enough, tftune drops baselines, and names at the start the smallest budget with all of them. A process has 2 minutes to become ready and for each slice (`--trial-timeout`).
 A second measurement on a machine is refused, or waits with `--wait`.
 
