@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.workload.reading import Reading, check_alike, plain, read
-from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time, names_items
+from tuner.workload.units import NoNumberError, counts_items, is_per_step, is_time, names_items, names_time
 
 RATE = r"rate: ([0-9.]+)"
 
@@ -692,6 +692,57 @@ def test_the_half_of_the_numbers_that_has_another_prefix_is_not_lost(
     assert caught.value.hint.startswith("let the pattern match both, such as ([0-9.]+) *(?:")
     far = [re.sub("^(took )?[0-9.]+", r"\g<1>77", each) if each.endswith(other) else each for each in rates]
     assert read(pattern, "\n".join(far)).values  # of something else
+
+
+@pytest.mark.parametrize(
+    ("words", "is_a_time"),
+    [
+        *((word, True) for word in ('"sec_per_batch":', "ms_per_step", "sec per step", "IterTime", "timePerStep")),
+        *((word, True) for word in ("seconds per image", "Wall clock:", "ITL:", "BatchTime=", "time per step")),
+        *((word, False) for word in ("wps=", "hz:", "images per sec per gpu", "img/sec per GPU", "steps per second")),
+        *((word, None) for word in ("time steps", "hits per request", "epochs", "cps per unit")),
+    ],
+)
+def test_labels_name_times_and_rates(words: str, is_a_time: bool | None) -> None:
+    assert names_time(words) is is_a_time
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"images/sec: (\d+\.\d+)", ("10\timages/sec: 985.1\tx", "20\timages/sec: 1,140.3\tx")),
+        (r"rate: (\d+) img/s", ("rate: 985 img/s", "rate: 1,012 img/s")),
+        (r"rate: (\d+) img/s", ("rate: 985 img/s", "rate: 1.02k img/s")),
+        (r"= ([\d.]+) examples/sec", ("= 985.1 examples/sec", "= 1.012e+03 examples/sec")),
+        (r"rate: (\d+\.\d+)$", ("rate: 985.1", "rate: 1012", "rate: 1013")),
+        (r"in ([\d.]+)s$", ("in 58.2s", "in 1m2.1s")),
+        (r"in ([\d.]+)s$", ("in 58.2s", "in 1:02s")),
+        (r"([0-9.]+) tok/s", ("980 tok/s", "1.02k tok/s")),
+        (r"([0-9.]+)k tok/s", ("1.02k tok/s", "980 tok/s", "970 tok/s")),
+    ],
+)
+def test_the_half_of_the_numbers_that_has_another_form_is_not_lost(pattern: str, lines: tuple[str, ...]) -> None:
+    with pytest.raises(NoNumberError, match=r"matches numbers such as .*, and not the one in") as caught:
+        read(pattern, "\n".join(lines))
+    assert caught.value.hint == r"let the parentheses match a number in any form, such as (\S+)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines", "values"),
+    [
+        (r"rate: (\d+\.\d+)$", ("rate: 985.1", "rate: 990", "rate: 995.4"), (985.1, 995.4)),
+        (r"rate: (\d+\.\d+)$", ("rate: 985.1", "rate: 1012"), (985.1,)),
+        (r"step 100 rate: ([\d.]+)", ("step 100 rate: 985.1", "step 200 rate: 1012", "step 300 rate: 1,013"), (985.1,)),
+        (r"batch 32: ([\d.]+)", ("batch 32: 985.1", "batch 1: 512", "batch 8: 500"), (985.1,)),
+        (r"loss: (\d\.\d+)", ("loss: 2.5", "loss: 12.5", "loss: 3"), (2.5,)),
+        (r"(\d+\.\d+)", ("step 1 loss 2.5", "step 2 loss 2.4"), (2.5, 2.4)),
+        (r"rate: (\d+\.\d+)", ("rate: 0", "rate: 0", "rate: 985.1"), (985.1,)),
+    ],
+)
+def test_what_a_pattern_leaves_out_on_purpose_is_no_lost_half(
+    pattern: str, lines: tuple[str, ...], values: tuple[float, ...]
+) -> None:
+    assert read(pattern, "\n".join(lines)).values == values
 
 
 PRINTED = [

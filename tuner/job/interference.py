@@ -184,7 +184,9 @@ def set_by_itself(command: Command, space: Space, calls: Mapping[str, str], over
         if name in command.placeholders:
             continue
         call = calls.get(variable, "").partition("(")[0].rpartition(".")[2].removeprefix("set_")
-        by_call = re.compile(rf"(?:\bset_|\b){re.escape(call)}\s*[(=](?!=|\s*\{{)")
+        # tf_cnn_benchmarks has its own names for these calls, and some flags have their value behind a blank.
+        names = "|".join(map(re.escape, [call, f"num_{name.removesuffix('_op')}_threads"]))
+        by_call = re.compile(rf"(?:\bset_|\b)(?:{names})(?:\s*[(=](?!=|\s*\{{)|[ \t]+(?=[0-9]))")
         found = {
             f"sets {variable}": _first(texts, _assignment(variable, script)),
             f"sets {call}": _first(texts, by_call) if call else None,
@@ -206,7 +208,7 @@ def _assignment(variable: str, script: str) -> re.Pattern[str]:
 
     What a `script` takes from the variable is not its own. One that asks whether the variable is set may yield.
     """
-    own = r"(?!['\"]?\s*(?:[${]|%\()|(?:os\.)?(?:environ|getenv)\b)['\"]?[\w.,=-]"
+    own = r"(?!['\"]?\s*(?:[${]|%\()|(?:os\.)?(?:environ|getenv)\b)['\"]?(?:[\w.,=-]|%[ds])"
     taken = re.findall(rf"\b(\w+)=['\"]?[$`][^\n;&|]*?\b{variable}\b(?!=)", script)
     test = rf"(?:\[\[?|\btest|\bcase)\s[^\n;]*\$\{{?{variable}\b|-[nvz]\s+['\"]?(?:\$\{{?)?{variable}\b"
     asks = re.search(test, script)
@@ -215,7 +217,14 @@ def _assignment(variable: str, script: str) -> re.Pattern[str]:
     python = rf"(?:environ\[\s*['\"]{variable}['\"]\s*\]\s*=(?!=)|putenv\(\s*['\"]{variable}['\"]\s*,)\s*{own}"
     # environ.update({…}), environ |= {…} and {**os.environ, …}
     mapping = rf"environ\s*(?:(?:\.update\(|\|=)\s*\{{|,)[^{{}}]*?['\"]{variable}['\"]\s*:\s*{own}"
-    return re.compile(rf"{shell}|{python}|{mapping}")
+    # env = {…} for a process, and environment: of a Compose file
+    mapping += rf"|\benv\w*\s*=\s*\{{[^{{}}]*?['\"]{variable}['\"]\s*:\s*{own}|(?m:^\s+){variable}:\s+{own}"
+    # setenv of csh, set -x of fish, -genv of MPI
+    words = rf"(?:\bsetenv|\bset\s+-\w*x\w*|-g?env)\s+{variable}\s+{own}"
+    # for name in ("…", "…"): os.environ[name] = …
+    loop = rf"\bfor\s+(?P<name>\w+)\s+in\s*[(\[{{][^)\]}}]*['\"]{variable}['\"][^)\]}}]*[)\]}}]\s*:\s*"
+    loop += rf"(?:os\.)?environ\[\s*(?P=name)\s*\]\s*=(?!=)\s*{own}"
+    return re.compile(rf"{shell}|{python}|{mapping}|{words}|{loop}")
 
 
 def _removal(variable: str) -> re.Pattern[str]:

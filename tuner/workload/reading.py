@@ -59,6 +59,11 @@ _PARTING = SEPARATORS.replace(".", "") + ": "  # what parts columns, too
 _RUN = re.compile(rf"(?:(?<![.\w])\.)?[0-9]+(?:[{SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _FIGURE = re.compile(r"[0-9][0-9.,]*(?:[kKMG]\b)?")
+# A number in any of its forms: 1012, 1,012.5, 1.012e+03, 1.02k, and the 1m2.1 or 1:02 of 1m2.1s and 1:02s.
+_FORM = re.compile(
+    r"(?<![\w.,:])(?:(?P<minutes>[0-9]+)[m:](?=[0-9.]+s\b))?"
+    r"(?P<number>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?P<thousands> ?[kK](?!\w))?"
+)
 _FIGURE_ALONE = re.compile(r"(?<![\w.])[0-9]")  # not of p50
 _SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
 _BEFORE = re.compile(r"[\s(\[=~≈$€£<>≤≥+]*")
@@ -346,6 +351,7 @@ def read(pattern: str, output: str) -> Reading:
     for other, scale in relatives(reading.unit).items():
         if other in lines or other.replace("/", "/ ") in lines:
             _refuse_lost(pattern, lines, reading, other, scale)
+    _refuse_other_forms(pattern, lines, reading)
     return reading
 
 
@@ -417,6 +423,44 @@ def _refuse_lost(pattern: str, lines: str, reading: Reading, other: str, scale: 
                 f"'{_short(line.strip())}'",
                 hint,
             )
+
+
+def _refuse_other_forms(pattern: str, lines: str, reading: Reading) -> None:
+    """Raise NoNumberError if the pattern misses the larger or the smaller numbers of its lines for their form.
+
+    Of 985.1 and 1,012.5 a pattern of digits and a dot matches the smaller, whatever the setting. Numbers that are
+    missed on both sides of the others are no such half, and neither is one whole number among decimals.
+    """
+    has_matched = {line: re.search(pattern, line) is not None for line in lines.splitlines()}
+    words = {_FORM.sub("0", line) for line, is_match in has_matched.items() if is_match}
+    lost: list[tuple[float, str]] = []
+    low, high, is_whole = min(reading.values), max(reading.values), True
+    for line, is_match in has_matched.items():
+        for number in () if is_match or _FORM.sub("0", line) not in words else _FORM.finditer(line):
+            value = _other_form(pattern, line, number)
+            if value is not None and high / _NEAR <= value <= low * _NEAR:
+                lost.append((value, line))
+                is_whole = is_whole and number[0].isdecimal()
+    if len(lost) > is_whole and (min(lost)[0] > high or max(lost)[0] < low):
+        raise NoNumberError(
+            f"'{pattern}' matches numbers such as {reading.values[-1]:g}, and not the one in "
+            f"'{_short(lost[-1][1].strip())}'",
+            "let the parentheses match a number in any form, such as (\\S+)",
+        )
+
+
+def _other_form(pattern: str, line: str, number: re.Match[str]) -> float | None:
+    """Return the number that a pattern would match if a line had it in another form, None if it would not."""
+    value = float(number["number"].replace(",", "")) * (1e3 if number["thousands"] else 1.0)
+    value += 60 * float(number["minutes"] or 0)
+    for form, unit in ((f"{value:.10g}", 1.0), (f"{value:.1f}", 1.0), (f"{value / 1e3:.10g}k", 1e3)):
+        begin, end = number.start(), number.start() + len(form)
+        changed = f"{line[:begin]}{form}{line[number.end() :]}"
+        for match in re.finditer(pattern, changed) if float(form.rstrip("k")) * unit == value else ():
+            first, last = match.span(match.re.groups)
+            if (first, last) == (begin, end - form.endswith("k")) and match.end() >= end:
+                return value / unit
+    return None
 
 
 def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number | str]:

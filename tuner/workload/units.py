@@ -42,12 +42,13 @@ TIMES |= {  # as Darknet writes them
 OF_TIMES = re.compile(
     r"(?i)latenc|elapsed|duration|(?<![a-z])(?<!real[ _-])(?:(?:wall|run|step)?_?time(?![ _-]?steps?)"
     r"|real(?![ _-]*[a-z])|seconds|[cs]?lat|took|delay|rtt|ttft"
-    r"|tpot|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime"
+    r"|tpot|itl|wall[ _-]?clock|p(?:50|9[0-9]+)|percentiles?)(?![a-z])|runtime|(?-i:(?<=[a-z])Time(?![a-z]))"
+    r"|(?<![a-z/])(?<!per[ _])(?:[mun]?s|(?:milli|micro|nano)?sec(?:ond)?s?|time)[ _-]*per(?=[ _-]|(?-i:[A-Z]))"
     r"|(?<![a-z])(?:finished|completed|done|ended|executed|ran) in(?![a-z])"
 )
 """What names a time in a label or a pattern."""
 OF_RATES = re.compile(
-    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:speed|i?ops|[fiqrt]ps|bandwidth|[gt]?flops)(?![a-z])"
+    r"(?i)through|(?:per|/)[ _]?s(?:ec|\b)|(?<![a-z])(?:speed|i?ops|[fiqrtw]ps|hz|bandwidth|[gt]?flops)(?![a-z])"
     r"|(?<![a-z])(?<!error[ _-])(?<!miss[ _-])(?<!fail[ _-])(?<!failure[ _-])(?<!drop[ _-])(?<!loss[ _-])rate(?![a-z])"
 )
 # Of durations in parts, in the languages that programs print most.
