@@ -854,6 +854,12 @@ def test_patterns_of_other_programs_are_told_how_to_be_written(pattern: str, mes
         command.command(("true",), pattern, minimize=False)
 
 
+def test_a_limit_on_memory_that_the_command_does_not_hold_itself_is_refused(call: Call) -> None:
+    search = ("search", "--framework", "command", "--metric-regex", r"(\d+)", "--max-memory", "1GiB", "--")
+    error = call(*search, "sh", "-c", "docker run -e OMP_NUM_THREADS image")[2]
+    assert "--max-memory limits the command's own processes, and docker starts the program elsewhere" in error
+
+
 def test_a_word_that_sets_a_knobs_variable_is_told(call: Call) -> None:
     inspect = ("inspect", "--framework", "command", "--metric-regex", r"(\d+)", "--", "env")
     told = "its words: the command itself sets OMP_NUM_THREADS, and openmp_threads may have no effect"

@@ -182,6 +182,26 @@ def test_variables_that_trials_do_not_inherit_are_noted(tmp_path: Path, monkeypa
         assert run(setting(tmp_path, framework=unknown), "--", "true").stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ("docker run image", "docker may not pass on TF_NUM_INTRAOP_THREADS: see that your program gets them"),
+        ("sudo python serve.py", "sudo may not pass on TF_NUM_INTRAOP_THREADS: see that your program gets them"),
+        ("ssh host python serve.py", "ssh may not pass on TF_NUM_INTRAOP_THREADS: see that your program gets them"),
+        (
+            "env TF_NUM_INTRAOP_THREADS=8 python serve.py",
+            "the command itself sets TF_NUM_INTRAOP_THREADS: remove that, or the setting does not apply",
+        ),
+        ("docker run -e TF_NUM_INTRAOP_THREADS image", None),
+        ("docker run -e TF_NUM_INTRAOP_THREADS=$TF_NUM_INTRAOP_THREADS image", None),
+        ("python serve.py --mode sudoku", None),
+    ],
+)
+def test_variables_that_may_not_reach_the_program_are_noted(words: str, note: str | None) -> None:
+    deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "2"})
+    assert program.not_passed_on(deployment, words.split()) == ([] if note is None else [note])
+
+
 def test_fewer_cpus_than_were_measured_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     def notes(allowed: set[int], quota: float | None, **parts: Any) -> list[str]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)

@@ -157,7 +157,8 @@ def run(
         f"{{{name}}} stays as it is: {name} is a knob, and {whose}; write the value instead"
         for name in sorted(program.unfilled(deployment, command))
     ]
-    for note in [*left, *code_notes(own), *moved, *program.unlike_copies(own), *program.differences(deployment)]:
+    notes = [*left, *program.not_passed_on(own, command), *code_notes(own), *moved, *program.unlike_copies(own)]
+    for note in [*notes, *program.differences(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()
     if len(group) == 1:

@@ -35,7 +35,7 @@ from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import BATCH_SIZE, own_variables
 from tuner.space.carrier import Option
 from tuner.space.deployment import Deployment
-from tuner.workload.command import placeholders
+from tuner.workload.command import placeholders, started_by
 
 _NUMBER, _NAME, BATCH = "{instance}", "{model}", "{batch_size}"
 _SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
@@ -200,6 +200,18 @@ def differences(deployment: Deployment) -> list[str]:
     if n_busy > n_used > 0 and None in own_sets:
         limit = f"docker run --cpus={n_used:g}"
         notes.append(f"measured on {used}, and {busy} may be busy here: give it no more, e.g. {limit}")
+    return notes
+
+
+def not_passed_on(deployment: Deployment, words: Sequence[str]) -> list[str]:
+    """Return which variables of a setting may not reach the program that a command starts, a note for each reason."""
+    text = " ".join(words)
+    names = sorted({name for number in range(deployment.processes) for name in _own_env(deployment.of(number))})
+    own = [name for name in names if re.search(rf"(?<![\w$]){name}=(?!['\"]?\$)", text)]
+    notes = [f"the command itself sets {' and '.join(own)}: remove that, or the setting does not apply"] if own else []
+    dropped, starter = [name for name in names if name not in text], started_by(words)
+    if starter and dropped:
+        notes.append(f"{starter} may not pass on {', '.join(dropped)}: see that your program gets them")
     return notes
 
 

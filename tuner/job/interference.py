@@ -13,12 +13,13 @@ from typing import Any
 from tuner.child.worker import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Framework
+from tuner.measure.constraint import Limits
 from tuner.space.auditing import changes
 from tuner.space.carrier import Option
 from tuner.space.knob import Knob
 from tuner.space.space import Space
 from tuner.workload import pyfile
-from tuner.workload.command import Command
+from tuner.workload.command import Command, started_by
 from tuner.workload.contents import text_of
 from tuner.workload.workload import Workload
 
@@ -151,6 +152,16 @@ def check_placeholders(command: Command, space: Space) -> None:
         is_misspelt = bool(difflib.get_close_matches(name, knobs, n=1, cutoff=0.8))
         if name not in knobs and (is_misspelt or space.catalogue.owner(name) is not None):
             space.catalogue.knob(name)  # says which knob is meant, or whose it is
+
+
+def check_memory(command: Command, limits: Limits) -> None:
+    """Raise BadInputError for a limit on memory that a command's own processes do not hold."""
+    starter = started_by(command.words, elsewhere=True)
+    if limits.memory_bytes is not None and starter:
+        raise BadInputError(
+            f"--max-memory limits the command's own processes, and {starter} starts the program elsewhere",
+            "leave it out, and limit the memory there, such as by docker run --memory",
+        )
 
 
 def literal(command: Command, space: Space) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.interference import check_own_settings, check_placeholders, literal, set_by_itself
+from tuner.job.interference import check_memory, check_own_settings, check_placeholders, literal, set_by_itself
 from tuner.job.parsed import ParsedRequest, parse_request
 from tuner.job.request import MAY_CHANGE, SearchRequest
 from tuner.machine.exits import captured
@@ -300,6 +300,7 @@ def prepare(checked: ParsedRequest) -> Job:
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         check_placeholders(checked.workload.command, job.space)
+        check_memory(checked.workload.command, checked.limits)
     overriding = [f"{name}={env[name]}" for name in framework.overriding if name in env]
     notes = [f"{each} is inherited; a library that reads it heeds no other number of threads" for each in overriding]
     notes += [*checked.workload.notes, *_respelt(checked, job.space)]

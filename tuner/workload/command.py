@@ -20,6 +20,8 @@ _OF_POSIX = re.compile(r"\[:[a-z]+:\]")
 _SHELL = re.compile(r"[|&;<>$`]")
 _OF_SHELLS = re.compile(r"[\s|&;<>()$`'\"=]+")  # what parts the words of a line
 _BUILTINS = frozenset(["cd", "source", ".", "export", "ulimit", "time", "exec", "eval", "set", "if", "for", "while"])
+_DAEMONS = frozenset(["docker", "podman", "nerdctl", "kubectl", "ssh"])
+_WITH_OTHER_VARIABLES = _DAEMONS | {"sudo", "su", "doas"}
 _LONGEST_LINE = 256  # that the kernel looks at
 _LARGEST_SCRIPT = 16 << 20
 
@@ -80,6 +82,15 @@ class Command:
 def placeholders(words: Iterable[str]) -> set[str]:
     """Return the names in braces among words."""
     return {name for word in words for name in _PLACEHOLDER.findall(word)}
+
+
+def started_by(words: Iterable[str], *, elsewhere: bool = False) -> str:
+    """Return the program among words that starts the rest without this process's variables, "" if there is none.
+
+    `elsewhere` asks for one that also starts it outside this process's children: a container, another machine.
+    """
+    names = (Path(part).name for word in words for part in _OF_SHELLS.split(word))
+    return next((name for name in names if name in (_DAEMONS if elsewhere else _WITH_OTHER_VARIABLES)), "")
 
 
 def _is_small_file(path: Path) -> bool:
