@@ -88,7 +88,7 @@ def checked_on(studies: bytes, node: str, ratio: float) -> bytes:
         study = describe_study(record)
         assert study.recommended is not None
         settings = (study.recommended.setting, study.baselines[study.default].setting)
-        began = f"2026-12-01T00:00:{ord(node[0]) % 60:02}+00:00"
+        began = f"2126-12-01T00:00:{ord(node[0]) % 60:02}+00:00"
         checked(record, *map(Setting.of, settings), ratio, began=began, node=node)
         record.put("updated", began)
         return packed(file)

@@ -59,7 +59,7 @@ def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_p
     url = small
     other = f"sqlite:///{tmp_path}/other.db"
     storage = studies_in(other, workloads=1, cores=(8,))
-    all_records(storage)[0].put("created", "2026-12-01T00:00:00+00:00")
+    all_records(storage)[0].put("created", "2126-12-01T00:00:00+00:00")
     into = f"sqlite:///{tmp_path}/team.db"
     list(merge(url, into))
     assert [each.study for each in merge(other, into)] == ["made-0.2"]
@@ -69,10 +69,10 @@ def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_p
 def test_a_study_that_went_on_is_copied_again(two: tuple[str, str, Record]) -> None:
     source, into, record = two
     list(merge(source, into))
-    record.put("updated", "2026-12-24T00:00:00+00:00")
+    record.put("updated", "2126-12-24T00:00:00+00:00")
     assert [each.what for each in merge(source, into)] == ["newer"]
     target = opened(into)
-    assert [record.get("updated") for record in all_records(target)] == ["2026-12-24T00:00:00+00:00"]
+    assert [record.get("updated") for record in all_records(target)] == ["2126-12-24T00:00:00+00:00"]
 
 
 def test_finals_that_came_later_are_brought(two: tuple[str, str, Record]) -> None:
@@ -114,7 +114,7 @@ def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -
 def test_what_each_copy_measured_by_itself_is_never_lost(two: tuple[str, str, Record], key: str) -> None:
     source, into, theirs = two
     list(merge(source, into))
-    began = {"theirs": "2026-12-01T00:00:00+00:00", "ours": "2026-12-02T00:00:00+00:00"}
+    began = {"theirs": "2126-12-01T00:00:00+00:00", "ours": "2126-12-02T00:00:00+00:00"}
     if key == "checks":
         finals = theirs.get("finals")
         of_two = {"contenders": finals["contenders"][:2]}
@@ -126,11 +126,11 @@ def test_what_each_copy_measured_by_itself_is_never_lost(two: tuple[str, str, Re
     ours = all_records(opened(into))[0]
     assert ours.get(key) == [one]
     ours.put(key, [other])
-    theirs.put("updated", "2026-12-24T00:00:00+00:00")  # and so it is the newer copy
+    theirs.put("updated", "2126-12-24T00:00:00+00:00")  # and so it is the newer copy
     assert [each.what for each in merge(source, into)] == ["newer"]
     assert [record.get(key) for record in all_records(opened(into))] == [[one, other]]
     assert {each.what for each in merge(source, into)} == {"known"}
-    theirs.add(key, third := {**one, "began" if key == "checks" else "measured": "2026-12-03T00:00:00+00:00"})
+    theirs.add(key, third := {**one, "began" if key == "checks" else "measured": "2126-12-03T00:00:00+00:00"})
     assert [each.what for each in merge(source, into)] == ["newer"]  # though ours has all else
     assert [record.get(key) for record in all_records(opened(into))] == [[one, other, third]]
 
@@ -140,7 +140,7 @@ def test_a_check_from_another_machine_leaves_a_study_its_own(two: tuple[str, str
     source, into, _ = two
     list(merge(source, into))
     [theirs] = all_records(opened(into))
-    finals, began = theirs.get("finals"), "2026-12-24T00:00:00+00:00"
+    finals, began = theirs.get("finals"), "2126-12-24T00:00:00+00:00"
     theirs.add("checks", {**finals, "contenders": finals["contenders"][:2], "began": began})
     theirs.put("updated", began)
     assert [each.what for each in merge(into, source)] == ["newer"]
@@ -197,7 +197,7 @@ def test_a_newer_copy_that_is_cut_short_leaves_the_older_one(
     source, into, record = two
     list(merge(source, into))
     before = all_records(opened(into))[0].study.user_attrs
-    record.put("updated", "2026-12-24T00:00:00+00:00")
+    record.put("updated", "2126-12-24T00:00:00+00:00")
 
     def cut_short(*_: object) -> None:
         raise KeyError("cut short")
@@ -226,7 +226,7 @@ def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path
     other, into = f"sqlite:///{tmp_path}/other.db", f"sqlite:///{tmp_path}/team.db"
     storage = studies_in(other, workloads=1, cores=(8,))
     record = all_records(storage)[0]
-    record.put("created", "2026-12-01T00:00:00+00:00")
+    record.put("created", "2126-12-01T00:00:00+00:00")
     optuna.copy_study(from_study_name="made-0", from_storage=storage, to_storage=storage, to_study_name="made-0.2")
     optuna.delete_study(study_name="made-0", storage=storage)
     target = opened(into, create=True)

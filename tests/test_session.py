@@ -170,18 +170,18 @@ def test_a_verdict_names_how_many_sessions_it_rests_on(study: tuple[Record, Sett
     gain = before.recommended.gain
     assert (gain.sessions, gain.code) == (1, "better")
     assert "from one session" in text_of(before)
-    checked(record, recommended, space.reference, gain.speedup, began="2026-12-01T02:00:00+00:00")
+    checked(record, recommended, space.reference, gain.speedup, began="2126-12-01T02:00:00+00:00")
     after = describe_study(record)
     assert after.recommended.gain.sessions == 2
     assert after.recommended.gain.code == "better"
-    assert [each.began for each in after.recommended.sessions][1] == "2026-12-01T02:00:00+00:00"
+    assert [each.began for each in after.recommended.sessions][1] == "2126-12-01T02:00:00+00:00"
     assert "2 sessions" in text_of(after)
     assert after.verdicts == before.verdicts  # the finals are what they were
 
 
 def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
-    checked(record, recommended, space.reference, 1.0, began="2026-12-01T02:00:00+00:00")
+    checked(record, recommended, space.reference, 1.0, began="2126-12-01T02:00:00+00:00")
     after = describe_study(record)
     assert after.recommended.source == "tf-default", (after.recommended, after.finals.incumbent, recommended)
     assert after.recommended.env == {}
@@ -195,7 +195,7 @@ def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Rec
 def test_a_session_on_another_node_is_counted_as_one(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
     speedup = describe_study(record).recommended.gain.speedup
-    checked(record, recommended, space.reference, speedup, began="2026-12-01T02:00:00+00:00", node="b")
+    checked(record, recommended, space.reference, speedup, began="2126-12-01T02:00:00+00:00", node="b")
     after = describe_study(record).recommended
     assert after.gain.nodes == ()  # the finals have no node, and may have been held on this one
     assert after.gain.sessions == 2
@@ -204,7 +204,7 @@ def test_a_session_on_another_node_is_counted_as_one(study: tuple[Record, Settin
     assert [node.node for node in named.recommended.gain.nodes] == ["a", "b"]
     assert nodes_of(named) == {"a", "b"}
     assert "2 sessions on 2 nodes" in text_of(named)
-    checked(record, recommended, space.reference, 0.8, began="2026-12-02T02:00:00+00:00", node="c")
+    checked(record, recommended, space.reference, 0.8, began="2126-12-02T02:00:00+00:00", node="c")
     differing = describe_study(record).recommended
     assert differing.source == "tf-default"
     assert re.search(r"3 sessions on 3 nodes combined, which disagree \(a .*, b .*, c 0\.8", differing.reason)
@@ -213,7 +213,7 @@ def test_a_session_on_another_node_is_counted_as_one(study: tuple[Record, Settin
 def test_a_check_of_another_setting_says_nothing(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
     other = setting(inter_op=1, intra_op=1, batch_size=1)
-    checked(record, other, space.reference, 0.5, began="2026-12-01T02:00:00+00:00")
+    checked(record, other, space.reference, 0.5, began="2126-12-01T02:00:00+00:00")
     assert len(of_setting(record.attributes(), recommended)) == 1
 
 
@@ -265,7 +265,7 @@ def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
 ) -> None:
     record, recommended = study
     gain = describe_study(record).recommended.gain.speedup
-    checked(record, recommended, space.reference, gain, began="2026-12-01T02:00:00+00:00")
+    checked(record, recommended, space.reference, gain, began="2126-12-01T02:00:00+00:00")
     stored = record.get("finals")
     contenders = [each for each in stored["contenders"] if Setting.of(each["setting"]) == recommended]
     assert contenders, "the incumbent itself is what is recommended here"
@@ -302,9 +302,9 @@ def test_earlier_finals_stay_until_others_have_ended(
 
 def test_sessions_that_lie_close_are_said_to(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
-    checked(record, recommended, space.reference, 1.3, began="2026-12-01T02:00:00+00:00")
+    checked(record, recommended, space.reference, 1.3, began="2126-12-01T02:00:00+00:00")
     assert "apart" not in text_of(describe_study(record))
-    checked(record, recommended, space.reference, 1.3, began="2026-12-01T02:03:00+00:00")
+    checked(record, recommended, space.reference, 1.3, began="2126-12-01T02:03:00+00:00")
     assert "3 sessions, two of them only 3 min 00 s apart" in text_of(describe_study(record))
 
 
