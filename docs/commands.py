@@ -50,7 +50,7 @@ TAIL = """## For all commands
 **Time.** By default a search takes 5 minutes, a comparison or a check 2, `load` 4, `overhead` 10, `frameworks` 30, and `noise` 90 seconds.
 Searches, comparisons and checks end earlier if everything is decided to ±3 %. Baselines and two rounds of finals may overrun the budget by a quarter or 45 s, whichever is longer.
 If that is not enough, tftune drops baselines, and names at the start the smallest budget with all of them. A process has 2 minutes to become ready and for each slice (`--trial-timeout`).
-A second measurement on a machine, or in the same container, is refused, or waits with `--wait`.
+A second measurement in the same container, or outside containers, is refused, or waits with `--wait`.
 
 **Units.** Options take units: `--max-p99 50ms` or `0.05s`, `--max-power 250W`, `--rate 10/s` or `600/min`, `--margin 3%`, `--max-memory 2GiB`,
 `--time-budget 1h30m`, `--cpu-quota 1.5` or `150%`. A plain number is in ms, W, requests per second, percent, seconds or CPUs. Memory always has a unit.

@@ -83,7 +83,7 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     titles = [row.split()[0] for row in rows]
     assert titles[:9] == ["Why", "Latency", "Threads", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
     same = better.verdicts["tf-default@same-batch"]  # what the threads gain without the larger batch
-    assert f"at batch size 16 alone: {same.low:.2f}× to {same.high:.2f}× the speed of the defaults" in rows[2]
+    assert f"{same.low:.2f}× to {same.high:.2f}× the speed of the default threads, both at batch size 16" in rows[2]
     assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[4]
     assert rows[5].split() == ["Study", better.study]  # a scripted study has no date
     assert rows[6].endswith("tftune emit last")

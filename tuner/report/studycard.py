@@ -438,7 +438,7 @@ def _same_batch(study: StudyResult, advice: RecommendedResult) -> Iterator[tuple
     if advice.source != INCUMBENT or verdict is None or verdict.low is None:
         return
     batch_size, quantity = advice.setting[_BATCH_SIZE], wording(study.objective).quantity
-    yield "Threads", f"at batch size {batch_size} alone: {range_text(verdict)} the {quantity} of the defaults"
+    yield "Threads", f"{range_text(verdict)} the {quantity} of the default threads, both at batch size {batch_size}"
 
 
 def _price_text(price: LatencyResult) -> str:
