@@ -174,7 +174,7 @@ def test_suffixes_of_years_of_tutorials_and_in_capitals(tmp_path: Path) -> None:
         ("Layer 'dense' expected 1 variables, but received 0", "3.12", "3.3", "load it with the version that wrote it"),
         ("Layer 'dense' expected 1 variables, but received 0", "3.12", "", "load it with the version that wrote it"),
         ("Unrecognized keyword arguments: ['batch_shape']", "3.12", "2.15.0", "use Keras 2"),
-        ("Could not locate class 'MyLayer'", "3.12", "3.12", "load the file that registers MyLayer"),
+        ("Could not locate class 'MyLayer'", "3.12", "3.12", "load the file that defines MyLayer"),
     ],
 )
 def test_what_to_do_about_a_file_that_keras_cannot_load(said: str, own: str, wrote: str, advice: str) -> None:

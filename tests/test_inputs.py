@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -888,9 +889,17 @@ def test_outputs_that_show_missing_work() -> None:
     [empty] = input_warnings(facts, {"1": {"y": [1, 0], "z": [1, 4]}})
     assert (empty.code, empty.observation) == (Code.EMPTY_OUTPUTS, "output y has the size (1, 0)")
     [axis] = input_warnings(facts, {"4": {"y": [1, 3], "loss": []}})
-    assert (axis.code, axis.observation) == (Code.BATCH_AXIS, "no output has a dimension of the batch size 4: y (1, 3)")
+    assert axis.code == Code.BATCH_AXIS
+    assert axis.observation == "no output grows with the batch (measured at 4): y (1, 3)"
     [axis] = input_warnings(facts, {"4": {"y": [1, 4]}, "8": {"y": [1, 4]}})
     assert axis.observation == "the outputs have the same shapes at the batch sizes 4 and 8: y (1, 4)"
+    # A Python file makes its own inputs, which are no facts.
+    [axis] = input_warnings((), {"1": {"y": [512, 64]}, "64": {"y": [512, 64]}})
+    assert axis.code == Code.BATCH_AXIS
+    # A size of one shows nothing of a batch of one, but the graph does.
+    assert not input_warnings(facts, {"1": {"y": [1, 10]}})
+    [axis] = input_warnings([msgspec.structs.replace(facts[0], ignored_batch=True)], {"1": {"y": [1, 10]}})
+    assert axis.observation == "no output grows with the batch (measured at 1): y (1, 10)"
     assert not input_warnings(facts, {"4": {"y": [4, 3], "boxes": [100, 4]}})
     assert not input_warnings(facts, {"4": {"logits": [32, 4, 40]}})  # of text or speech: time first
     assert not input_warnings(facts, {"4": {"tokens": [80, 64]}, "8": {"tokens": [160, 64]}})

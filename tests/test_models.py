@@ -405,6 +405,16 @@ def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) ->
     assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
 
 
+def test_inputs_of_random_lengths_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import itertools\nlengths = itertools.count(3)\ndef build():\n    return lambda x: x + 1.0\n"
+        "def inputs(n):\n    import numpy as np\n    return (np.ones((n, next(lengths)), 'f4'),)\n"
+    )
+    done = tftune_here("workloads", "show", "mine.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "has the shape (?, 3), and (?, 5) when the file makes it again" in done.stderr
+
+
 OWN_LOSSES = """
 MODES, LOSS, BATCH_SIZE = ("inference", "training"), {loss}, 4
 def build():
@@ -422,7 +432,7 @@ def build():
             raise NotImplementedError
     tf.config.optimizer.set_jit(True)
     model = Own()
-    model.compile("adam")
+    model.compile("adam", jit_compile=True)
     return model
 def inputs(n):
     import numpy as np
@@ -443,6 +453,7 @@ def test_training_is_that_of_the_model(tmp_path: Path, monkeypatch: pytest.Monke
     job.launcher(notify=told.append)
     assert any(line.startswith("mine.py, line 14: the model has a train_step() of its own") for line in told)
     assert any(line.startswith("mine.py, line 16: build() calls set_jit, which acts in no trial") for line in told)
+    assert any(line.startswith("mine.py, line 18: the training step is not compiled with XLA") for line in told)
     folder = cached_folder(job.workload, job.framework, job.build)
     assert (
         sum(n for _, n, _ in json.loads((folder / "graph.json").read_text())["variables"]) > 3 * 4

@@ -321,3 +321,10 @@ def test_outputs_show_that_a_call_is_one_item(size: int, batch_at: dict[str, int
     x.output(0).set_names({"x"})
     product = ops.matmul(ops.constant(np.ones((size, 17), np.float32)), x, False, False)
     assert exporter.value_facts(openvino.Model([product], [x], "policy")).batch_at == batch_at
+
+
+def test_what_openvino_says_keeps_the_line_that_introduces_the_last() -> None:
+    text = "Check 'x' failed\nModel references undeclared parameters:\nopset1::Parameter 429 () -> (f32[...])\n"
+    assert exporter.words(RuntimeError(text)) == (
+        "Model references undeclared parameters: opset1::Parameter 429 () -> (f32[...])"
+    )

@@ -211,6 +211,18 @@ for number, sizes in enumerate(({}, {"features": [128, 80]}, {"features": ["batc
     attempt("utterance %d" % number, lambda: json.load(open(
         export("utterance%d" % number, "utterance", shapes=sizes)[0] + "/inputs.json"))[0]["batch_axis"])
 
+class Cloud(tf.Module):
+    """Its points look like a batch, and are one item."""
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "points")])
+    def serve(self, points):
+        return {"y": tf.reduce_max(points @ tf.ones([3, 10]), 0, keepdims=True)}
+cloud = Cloud()
+tf.saved_model.save(cloud, "cloud", signatures=cloud.serve)
+for name in ("cloud", "utterance"):
+    told["ignored batch of " + name] = json.load(open(
+        export("ignored " + name, name, shapes={"features": ["batch", 80]} if name == "utterance" else {})[0]
+        + "/inputs.json"))[0]["ignored_batch"]
+
 class Policy(tf.Module):
     """Whose sizes are written: one observation gives one action."""
     @tf.function(input_signature=[tf.TensorSpec((17,), tf.float32, name="obs")])
@@ -356,6 +368,10 @@ def test_one_item_to_which_the_graph_adds_a_batch_has_none(told: dict[str, Any])
     assert (told["utterance 1"], told["utterance 2"]) == (None, 0)
 
 
+def test_outputs_of_one_size_for_any_batch_are_known(told: dict[str, Any]) -> None:
+    assert (told["ignored batch of cloud"], told["ignored batch of utterance"]) == (True, False)
+
+
 def test_one_item_of_written_sizes_has_no_batch(told: dict[str, Any]) -> None:
     assert (told["policy 0"], told["policy 1"]) == (None, 0)
 
@@ -428,15 +444,25 @@ def test_a_keras_file_is_known_by_what_it_holds(told: dict[str, Any]) -> None:
     assert told["GOOD.KERAS"] == "loaded"
 
 
-def test_a_module_that_registers_a_layer_makes_its_file_load(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "layer", "decorator"),
+    [
+        ("registered", "Registered", "@tf.keras.utils.register_keras_serializable('own')"),
+        ("custom", "Mine", ""),  # as the training script defines it
+        ("custom", "Mine", "@tf.keras.utils.register_keras_serializable()"),  # later than the file was saved
+    ],
+)
+def test_a_module_that_defines_a_layer_makes_its_file_load(
+    folder: Path, model: str, layer: str, decorator: str
+) -> None:
     (folder / "layers.py").write_text(
-        "import tensorflow as tf\n@tf.keras.utils.register_keras_serializable('own')\n"
-        "class Registered(tf.keras.layers.Layer):\n    def call(self, x):\n        return 2 * x\n"
+        f"import tensorflow as tf\n{decorator}\n"
+        f"class {layer}(tf.keras.layers.Layer):\n    def call(self, x):\n        return 2 * x\n"
     )
-    words = ["workloads", "show", "registered.keras", "--json"]
+    words = ["workloads", "show", f"{model}.keras", "--json"]
     refused = tftune_here(*words, cwd=folder)
     assert refused.returncode == 2
-    assert "load the file that registers Registered" in refused.stderr
+    assert f"load the file that defines {layer}" in refused.stderr
     done = tftune_here(*words, "--op-library", "layers.py", cwd=folder)
     assert done.returncode == 0, done.stderr
 

@@ -128,7 +128,8 @@ ADVICE = {
     Code.EMPTY_OUTPUTS: "nothing is computed for it: give inputs that lead to a result, with --input, --input-range or "
     "--input-shape",
     Code.BATCH_AXIS: "if another dimension of the inputs is the batch, write batch in its place: --input-shape "
-    "NAME=100,batch,80; if the model has no batch, give the whole shape of every input: --input-shape NAME=100,3",
+    "NAME=100,batch,80; if the model has no batch, give the whole shape of every input: --input-shape NAME=100,3; a "
+    "Python file computes from all items of inputs(), or batch sizes do not compare",
     Code.FIXED_INPUT: "batch sizes do not compare: give one --batch-size, or save the model with an open batch for all "
     "inputs",
     Code.BATCH_SIZES: "leave the others out of --batch-size",
@@ -248,11 +249,12 @@ def input_warnings(
     named = [f"{each.name} {each.values}" for each in doubtful[:_MOST_INPUTS]]
     more = f" and {len(doubtful) - len(named)} more" if len(doubtful) > len(named) else ""
     empty = {name: shape for by_name in outputs.values() for name, shape in by_name.items() if 0 in shape}
-    begins_with_batch = any(each.shape[:1] == (None,) for each in inputs)
+    begins_with_batch = any(each.shape[:1] == (None,) for each in inputs) or (not inputs and len(outputs) > 1)
+    ignores_batch = any(each.ignored_batch for each in inputs)
     texts = {
         Code.MADE_UP: f"what these inputs hold can change the work: {', '.join(named)}{more}" if doubtful else "",
         Code.EMPTY_OUTPUTS: ", ".join(f"output {name} has the size {_shape(shape)}" for name, shape in empty.items()),
-        Code.BATCH_AXIS: _unscaled(outputs) if begins_with_batch and not empty else "",
+        Code.BATCH_AXIS: _unscaled(outputs, ignores_batch) if begins_with_batch and not empty else "",
         Code.FIXED_INPUT: "" if len(outputs) == 1 else _of_one_size(inputs),
         Code.BATCH_SIZES: batch_note,
     }
@@ -271,16 +273,19 @@ def _of_one_size(inputs: Sequence[InputFacts]) -> str:
     return ""
 
 
-def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
-    """Return that no output grows with the batch, if that is so: which dimension does is the model's affair."""
+def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]], ignores_batch: bool) -> str:
+    """Return that no output grows with the batch, if that is so: which dimension does is the model's affair.
+
+    Of a single batch size, the graph shows it (`ignores_batch`), or the shapes do.
+    """
     arrays = {size: {name: tuple(shape) for name, shape in each.items() if shape} for size, each in outputs.items()}
     batch_size, shapes = next(iter(arrays.items()), ("", {}))
-    is_alone = len(arrays) == 1 and not any(int(batch_size) in shape for shape in shapes.values())
+    is_alone = len(arrays) == 1 and (ignores_batch or not any(int(batch_size) in shape for shape in shapes.values()))
     if not shapes or not (is_alone or (len(arrays) > 1 and all(each == shapes for each in arrays.values()))):
         return ""
     shown = ", ".join(f"{name} {_shape(shape)}" for name, shape in list(shapes.items())[:_MOST_INPUTS])
     if is_alone:
-        return f"no output has a dimension of the batch size {batch_size}: {shown}"
+        return f"no output grows with the batch (measured at {batch_size}): {shown}"
     return f"the outputs have the same shapes at the batch sizes {' and '.join(list(arrays)[:2])}: {shown}"
 
 

@@ -371,8 +371,8 @@ _CALL = (
     "Rules know neither p99 nor memory. tftune search shows both"
 )
 _SAME_LATENCY = (
-    f"several processes, mostly with smaller batches. A setting whose call takes more than {MUCH_LONGER:g} times as long "
-    "as under the defaults counts as no speed-up, and the excess as a loss"
+    f"several processes, mostly with smaller batches. A setting whose call takes more than {MUCH_LONGER:g} times as "
+    "long as under the defaults counts as no speed-up, and the excess as a loss"
 )
 _NO_SITUATIONS = "these rules do not show where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"

@@ -14,7 +14,8 @@ BATCH = "batch"
 class InputFacts(Struct, frozen=True, kw_only=True):
     """An input: its type, its shape with null for the batch, and what it holds in words.
 
-    `given` tells whether the user said what it holds; what was made up is `doubtful` if it may remove work.
+    `given` tells whether the user said what it holds; what was made up is `doubtful` if it may remove work. It has an
+    `ignored_batch` if the graph gives outputs of one size for any batch.
     """
 
     name: str
@@ -23,6 +24,7 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     values: str
     given: bool
     doubtful: bool
+    ignored_batch: bool = False
 
     @property
     def text(self) -> str:
@@ -44,6 +46,7 @@ def facts_of(described: Iterable[Mapping[str, Any]], member: str = "") -> list[I
             values=each["values"],
             given=each["given"] is not None or each.get("range") is not None,
             doubtful=each["doubtful"],
+            ignored_batch=each.get("ignored_batch", False),
         )
         for each in described
         if "values" in each

@@ -206,4 +206,4 @@ def words(error: BaseException) -> str:
     lines = [line.strip(" -\n") for line in str(error).splitlines()]
     named = [line for line in lines if "operations: " in line]  # those that it has no rule for
     said = named or [line for line in lines if line and not NOISE.match(line)]
-    return said[-1] if said else type(error).__name__
+    return " ".join(said[-2:] if len(said) > 1 and said[-2].endswith(":") else said[-1:]) or type(error).__name__

@@ -61,8 +61,12 @@ def write(spec: Report) -> Report:
     described_graph = graph_of(function, call, described)
     unread = {"decisive": range(len(described)), "plain": (), "rows": {}, "worked_out": (), "without_batch": ()}
     seen = (described_graph or {}).pop("values", unread)
+    shapes_of_outputs = [] if function is None else [each.shape for each in function.outputs]
+    arrays = [shape for shape in shapes_of_outputs if shape.rank != 0]
+    ignores_batch = bool(arrays) and all(shape.is_fully_defined() for shape in arrays)
     for number, each in enumerate(described):
         if "made_up" in each:
+            each["ignored_batch"] = ignores_batch and each["batch_axis"] == 0
             check_batch(each, spec, is_without=number in seen["without_batch"])
             values.correct(
                 each,

@@ -8,9 +8,9 @@ import re
 import sys
 import tempfile
 import zipfile
-from typing import Any
+from typing import Any, Sequence
 
-from ....child.inputs import WorkloadError, shortened
+from ....child.inputs import WorkloadError, load_module, shortened
 from . import importing
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -23,8 +23,11 @@ SAME = "this is the version that wrote it: write the model again, or give what m
 CONFIG, METADATA = "config.json", "metadata.json"
 
 
-def load(path: str) -> Any:
-    """Return the model of a file; raises WorkloadError if it holds no model, or Keras cannot load it."""
+def load(path: str, op_libraries: "Sequence[str]" = ()) -> Any:
+    """Return the model of a file; raises WorkloadError if it holds no model, or Keras cannot load it.
+
+    What files in `op_libraries` define is known to it by its name alone, too.
+    """
     import tensorflow as tf
 
     keras = importing.keras()
@@ -34,12 +37,24 @@ def load(path: str) -> Any:
         link = os.path.join(folder, "model" + suffix)
         os.symlink(os.path.abspath(path), link)
         try:
-            return keras.models.load_model(link, compile=False)
+            return keras.models.load_model(link, custom_objects=named_objects(keras, op_libraries), compile=False)
         except (MemoryError, tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:
             own = getattr(keras, "__version__", "")
             raise WorkloadError(*why_not(str(error).replace(link, path), own, version)) from error
+
+
+def named_objects(keras: Any, op_libraries: "Sequence[str]") -> "dict[str, Any]":
+    """Return what is registered, and what the files define, by the names that a model file has for it.
+
+    A model that was saved before its class was registered knows the class by its own name, without a package.
+    """
+    own = {name.rpartition(">")[2]: each for name, each in keras.utils.get_custom_objects().items()}
+    for module in (load_module(path) for path in op_libraries if path.endswith(".py")):
+        defined = {name: each for name, each in vars(module).items() if callable(each)}
+        own.update((name, each) for name, each in defined.items() if getattr(each, "__module__", "") == module.__name__)
+    return own
 
 
 def looked_at(path: str) -> "tuple[str, str]":
@@ -121,8 +136,8 @@ def why_not(text: str, own: str, version: str) -> "tuple[str, str]":
         )
     if missing:
         return message, (
-            "load the file that registers %s (@keras.saving.register_keras_serializable()) first, with --op-library "
-            "./layers.py, or give what model.export('FOLDER') writes"
+            "load the file that defines %s first, with --op-library ./layers.py, or give what model.export('FOLDER') "
+            "writes"
         ) % next(filter(None, missing.groups()))
     if "truncated file" in said:
         return message, "its end is missing: copy it or fetch it again"

@@ -18,10 +18,13 @@ from ....child.inputs import (
     described_inputs,
     keyed_batch_of,
     load_module,
+    shape_text,
 )
 from . import facts, importing, kerasfile, libraries, savedmodel
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
+COMPILED = "the training step is not compiled with XLA, as model.compile() asks for; --execution xla compiles it"
+NOT_CALLABLE = "expected a Keras model, a function of tensors, or a signature: loaded.signatures['serving_default']"
 IN_BUILD = "build() calls %s, which acts in no trial, as these load the exported model; move it to the top of the file"
 OWN_STEP = (
     "the model has a train_step() of its own, and tftune trains by LOSS; to train by train_step(), write "
@@ -45,7 +48,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     """
 
     if spec["kind"] == "keras":
-        model = kerasfile.load(spec["workload"])
+        model = kerasfile.load(spec["workload"], spec["op_libraries"])
         if getattr(model, "inputs", None) is None:
             raise WorkloadError(*NO_INPUTS)
         model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec, numpy_dtype)
@@ -59,9 +62,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     changed = [name for name, value in facts.options().items() if value != before[name]]
     NOTES.extend([name, IN_BUILD % name] for name in changed if spec["execution"] != "eager")
     if not callable(model):
-        raise WorkloadError(
-            "build() returned %s" % type(model).__name__, "expected a Keras model or a function of tensors"
-        )
+        raise WorkloadError("build() returned %s" % type(model).__name__, NOT_CALLABLE)
     owner = getattr(model, "__self__", None)
     if spec["execution"] != "eager" and is_keras(owner) and model.__name__.startswith("predict"):
         raise WorkloadError("build() returned the method %s of a Keras model" % model.__name__, "return the model")
@@ -69,6 +70,13 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     described = described_arrays(inputs + targets)
     for each, axes in zip(described, open_axes(module, spec, inputs + targets)):
         each["open"] = axes
+    for each, array in zip(described, sum(batch_of(module, spec, 2), ())):
+        if each["shape"][1:] != list(array.shape[1:]):
+            raise WorkloadError(
+                "%s has the shape %s, and %s when the file makes it again, so processes would do different work"
+                % (each["name"], shape_text(each["shape"]), shape_text([None, *array.shape[1:]])),
+                "return the same shapes for a batch size in every process: give random sizes a seed of their own",
+            )
     if keys is None and can_be_mixed_up(model, inputs):
         NOTES.append(["def inputs", NAMELESS % ", ".join(sorted(names_of(model)))])
     if spec["mode"] != TRAINING:
@@ -81,6 +89,8 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     n_outputs = check_outputs(model, inputs, targets, keys)
     if not is_of_keras(type(model).train_step):
         NOTES.append(["train_step", OWN_STEP])
+    if getattr(model, "jit_compile", None) is True and spec["execution"] == "graph":
+        NOTES.append(["compile(", COMPILED])
     optimizer = getattr(module, "OPTIMIZER", None) or getattr(model, "optimizer", None) or "sgd"
     return described, gradient_step(model, losses_of(module.LOSS, n_outputs), optimizer, len(inputs), keys), model
 
