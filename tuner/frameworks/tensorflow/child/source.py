@@ -18,8 +18,8 @@ from ....child.inputs import (
     described_inputs,
     keyed_batch_of,
     load_module,
-    shape_text,
 )
+from ....child.shapes import shape_text
 from . import facts, importing, kerasfile, libraries, savedmodel
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
