@@ -74,7 +74,9 @@ def run(step: Step, folder: Path) -> str:
     """Run a step and keep what it printed; return why it failed, or nothing."""
     part, log = folder / f"{step.file}.part", folder / f"{step.file}.log"
     with part.open("w") as out, log.open("w") as err:
-        process = subprocess.Popen(step.words, stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            step.words, stdout=out, stderr=err, start_new_session=True, preexec_fn=_take_interrupts
+        )
         try:
             code = process.wait(step.limit_s)
         except subprocess.TimeoutExpired:
@@ -90,6 +92,11 @@ def run(step: Step, folder: Path) -> str:
         return f"exit code {code}: {lines[-1] if lines else 'no output'}"
     part.rename(folder / step.file)
     return ""
+
+
+def _take_interrupts() -> None:
+    """Let a step be interrupted: a plan in the background of a script inherits an ignored SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main() -> None:
