@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,21 @@ def test_inputs_of_random_lengths_are_refused(tmp_path: Path) -> None:
     done = tftune_here("workloads", "show", "mine.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "has the shape (?, 3), and (?, 5) when the file makes it again" in done.stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU leaves nothing to pin to")
+def test_what_acts_in_no_trial_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import os\nimport tensorflow as tf\ntf.config.run_functions_eagerly(True)\ndef build():\n"
+        "    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n    return lambda x: x + 1.0\n"
+        "def inputs(n):\n    import numpy as np\n    return (np.ones((n, 3), 'f4'),)\n"
+    )
+    notes: list[str] = []
+    request = SearchRequest(workload=WorkloadSpec(words=("./mine.py",)), batch_size="1")
+    prepare(parse_request(request, stores=False)).launcher(notify=notes.append)
+    assert any(line.startswith("mine.py, line 3: run_functions_eagerly acts in no trial") for line in notes)
+    assert any(line.startswith("mine.py, line 5: build() calls sched_setaffinity, which acts in no") for line in notes)
 
 
 OWN_LOSSES = """

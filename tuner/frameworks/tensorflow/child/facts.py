@@ -59,7 +59,7 @@ def getters() -> Dict[str, int]:
 
 
 def options() -> Dict[str, Any]:
-    """Return what code may set of how graphs run, threads aside, by the function that sets it."""
+    """Return what code may set of how graphs run, pools of threads aside, by the function that sets it."""
     import tensorflow as tf
     from tensorflow.python.framework import config
 
@@ -68,6 +68,7 @@ def options() -> Dict[str, Any]:
         "set_experimental_options": tf.config.optimizer.get_experimental_options(),
         "enable_op_determinism": config.is_op_determinism_enabled(),
         "run_functions_eagerly": tf.config.functions_run_eagerly(),
+        "sched_setaffinity": sorted(os.sched_getaffinity(0)),
     }
 
 

@@ -26,6 +26,9 @@ MODEL = "model"  # a link to a SavedModel, in the folder of its export
 COMPILED = "the training step is not compiled with XLA, as model.compile() asks for; --execution xla compiles it"
 NOT_CALLABLE = "expected a Keras model, a function of tensors, or a signature: loaded.signatures['serving_default']"
 IN_BUILD = "build() calls %s, which acts in no trial, as these load the exported model; move it to the top of the file"
+EAGERLY = (
+    "run_functions_eagerly acts in no trial, as these run the exported graph; --execution eager runs build() again"
+)
 OWN_STEP = (
     "the model has a train_step() of its own, and tftune trains by LOSS; to train by train_step(), write "
     "def training(model): return lambda x, y: model.train_step((x, y))"
@@ -59,8 +62,11 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     with keeping_what_is_loaded():
         model = called(module.build, params=spec["params"])
     # Trials run the file, for its inputs, and build() if they are eager.
-    changed = [name for name, value in facts.options().items() if value != before[name]]
-    NOTES.extend([name, IN_BUILD % name] for name in changed if spec["execution"] != "eager")
+    if spec["execution"] != "eager":
+        changed = [name for name, value in facts.options().items() if value != before[name]]
+        NOTES.extend([name, IN_BUILD % name] for name in changed)
+        if before["run_functions_eagerly"]:
+            NOTES.append(["run_functions_eagerly", EAGERLY])
     if not callable(model):
         raise WorkloadError("build() returned %s" % type(model).__name__, NOT_CALLABLE)
     owner = getattr(model, "__self__", None)
