@@ -310,11 +310,15 @@ def test_a_loss_may_be_a_function(tmp_path: Path) -> None:
         ("bad.py", "PARAMS = ['n']\n" + BODY, "PARAMS is ['n']"),
         ("bad.py", "PARAMS = {'n': None}\n" + BODY, "PARAMS is {'n': None}"),
         ("bad.py", "PARAMS = {'n': 1}\n" + BODY, "no function takes the parameter n of PARAMS"),
-        ("bad.py", "def build(n): pass\ndef inputs(batch_size): pass\n", "line 1: build(n) does not fit"),
+        (
+            "bad.py",
+            "def build(n): pass\ndef inputs(batch_size): pass\n",
+            "line 1: build(n) needs 'n', and PARAMS has no such",
+        ),
         (
             "bad.py",
             "def build(): pass\ndef inputs(): pass\n",
-            "line 2: inputs() does not fit; expected inputs(batch_size)",
+            "line 2: inputs() takes too little; expected inputs(batch_size)",
         ),
     ],
 )

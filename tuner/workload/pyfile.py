@@ -223,12 +223,13 @@ def _taken(path: Path, function: ast.FunctionDef, params: Mapping[str, Any]) -> 
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is None
     ]
-    strange = [name for name in needed if name not in params]
-    if strange or (len(names) < len(besides) and arguments.vararg is None):
-        raise BadInputError(
-            f"{path}, line {function.lineno}: {function.name}({ast.unparse(arguments)}) does not fit",
-            f"expected {function.name}({', '.join([*besides, *params])}), or fewer of the parameters in PARAMS",
-        )
+    line = f"{path}, line {function.lineno}: {function.name}({ast.unparse(arguments)})"
+    for name in needed:
+        if name not in params:
+            way = f"give it a default, or add it to PARAMS, a dictionary in the file: {{'{name}': VALUE}}"
+            raise BadInputError(f"{line} needs '{name}', and PARAMS has no such parameter", way)
+    if len(names) < len(besides) and arguments.vararg is None:
+        raise BadInputError(f"{line} takes too little", f"expected {function.name}({', '.join(besides)})")
     if arguments.kwarg is not None:
         return list(params)
     return [*names[len(besides) :], *(argument.arg for argument in arguments.kwonlyargs)]
