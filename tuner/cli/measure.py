@@ -190,7 +190,7 @@ def noise(request: NoiseRequest, json_: options.Json = False) -> None:
     ),
     max_batch=setting("--max-batch N", "Most requests of a batch (default: what carries most within the limit)."),
     batch_wait_ms=setting(
-        "--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: likewise)."
+        "--batch-wait TIME", "Longest wait of a batch for more requests: 5ms, or 5 (default: what carries most)."
     ),
 )
 def load(

@@ -137,8 +137,8 @@ def report(
 ) -> None:
     """Write a study as an HTML page, or all studies of a suite as a matrix.
 
-    The page needs nothing else. It has the answer, snippets, charts, trials and how to repeat the study.
-    With --suite it is the newest study of each model on each machine type, each with a page of its own in one folder.
+    The page is one file. It has the answer, snippets, charts, trials and how to repeat the study.
+    With --suite, the matrix shows the newest study of each model on each machine type. Each study has its own page.
     """
     from tuner.api.study import REPORT_FORMATS, load_study
 
