@@ -110,7 +110,9 @@ def figures(models: Sequence[str] = MODELS, n_requests: int = N_REQUESTS) -> Ite
             limits_ms = [times * curves[0][0]["p99"] for times in LIMITS]
             capacities = [_rate_at(curves[0], limit_ms) for limit_ms in limits_ms]
             for turn in range(N_TURNS):
-                runs.append(generated(model, capacities, turn, n_requests))
+                # There and back, as a process may be slower at first.
+                there = 1 if turn % 2 == 0 else -1
+                runs.append(generated(model, capacities[::there], turn, n_requests)[::there])
                 curves.append(_points(study, folder))
             for times, limit_ms, rate, *loads in zip(LIMITS, limits_ms, capacities, *runs, strict=True):
                 off = {name: _off(curves, loads, rate, name) for name in QUANTILES}
